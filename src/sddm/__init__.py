@@ -1,0 +1,22 @@
+"""sddm: score-based continuous-time diffusion models for categorical data."""
+
+from sddm import data, likelihood, losses, marginals, metrics, processes, samplers, schedules
+from sddm.conditions import Condition
+from sddm.diffusion import Diffusion
+from sddm.samplers import sample
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Condition",
+    "Diffusion",
+    "data",
+    "likelihood",
+    "losses",
+    "marginals",
+    "metrics",
+    "processes",
+    "sample",
+    "samplers",
+    "schedules",
+]

@@ -1,0 +1,198 @@
+"""What public functions check before they work: each failure is a sentence that names the argument.
+
+Private functions assume that these checks were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `ValueError(message)` unless the condition holds."""
+    if not condition:
+        raise ValueError(message)
+
+
+def tensor(value: Any, name: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a torch.Tensor, but it is a {type(value).__name__}. Convert it with torch.as_tensor."
+        )
+    return value
+
+
+def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, device: Any = None) -> Tensor:
+    """Check that x holds int64 tokens (batch, dim) in 0 .. num_states - 1."""
+    x = tensor(x, name)
+    if x.dtype != torch.int64:
+        hint = " Use x.long()." if x.dtype in INTEGER_TYPES else " Tokens are class indices, not probabilities."
+        raise TypeError(f"{name} must be of dtype torch.int64, but it is of {x.dtype}.{hint}")
+    require(x.ndim == 2, f"{name} must have shape (batch, dim), but it has shape {tuple(x.shape)}.")
+    require(
+        x.numel() > 0,
+        f"{name} is empty: it has shape {tuple(x.shape)}. Give at least one row and one position.",
+    )
+    if length is not None:
+        require(
+            x.shape[1] == length,
+            f"{name} has {x.shape[1]} positions, but the model was built for {length}. Cut or pad the rows.",
+        )
+    if device is not None:
+        same_device(x, device, name)
+    if x.device.type != "meta":
+        low, high = (int(v) for v in torch.aminmax(x))
+        require(
+            low >= 0 and high < num_states,
+            f"{name} must hold tokens from 0 to {num_states - 1}, but it holds values from {low} to {high}.",
+        )
+    return x
+
+
+def same_device(x: Tensor, device: Any, name: str) -> None:
+    device = torch.device(device)
+    if x.device.type != device.type or (None not in (x.device.index, device.index) and x.device.index != device.index):
+        raise ValueError(
+            f"{name} is on device {x.device}, but the model is on {device}. Move it with {name}.to('{device}')."
+        )
+
+
+def available_device(value: Any, name: str = "device") -> torch.device:
+    """Turn a name such as 'cuda:1' into a device that exists on this machine."""
+    try:
+        device = torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"{name}={value!r} is not a device. Use 'cpu', 'cuda', 'cuda:1' or 'mps'.") from error
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(
+            f"{name}={value!r} is not available on this machine. Use 'cpu' or a device that is."
+        ) from error
+    return device
+
+
+def times(t: Any, batch: int | None, name: str, horizon: float = 1.0) -> Tensor:
+    """Check that t holds one finite time in [0, T] for each row and return it in float64."""
+    t = tensor(t, name)
+    if not t.is_floating_point():
+        raise TypeError(
+            f"{name} must be a floating-point tensor of times, but it is of {t.dtype}. Use {name}.double()."
+        )
+    require(
+        t.ndim == 1 and t.numel() > 0,
+        f"{name} must have shape (batch,), one time a row, but it has shape {tuple(t.shape)}.",
+    )
+    if batch is not None:
+        require(
+            t.shape[0] == batch,
+            f"{name} must hold one time for each of the {batch} rows, but it holds {t.shape[0]}.",
+        )
+    t = t.double()
+    require(bool(torch.isfinite(t).all()), f"{name} holds NaN or infinite values; times lie in [0, {horizon:g}].")
+    low, high = float(t.min()), float(t.max())
+    require(
+        low >= 0 and high <= horizon,
+        f"{name} must lie in [0, {horizon:g}] (0 is data, {horizon:g} is noise), but it spans [{low:g}, {high:g}].",
+    )
+    return t
+
+
+def ordered_times(s: Any, t: Any, batch: int | None) -> tuple[Tensor, Tensor]:
+    """Check two vectors of times with s <= t."""
+    s, t = times(s, batch, "s"), times(t, batch, "t")
+    require(
+        s.shape == t.shape,
+        f"s and t must have the same shape, but they have {tuple(s.shape)} and {tuple(t.shape)}.",
+    )
+    require(bool((s <= t).all()), "s must not be later than t: a transition goes from s to t with s <= t.")
+    return s, t
+
+
+def probabilities(p: Any, num_states: int, name: str) -> Tensor:
+    """Check that p has shape (batch, dim, states) and holds finite, non-negative numbers."""
+    p = tensor(p, name)
+    if not p.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor of probabilities, but it is of {p.dtype}.")
+    require(
+        p.ndim == 3 and p.shape[-1] == num_states,
+        f"{name} must have shape (batch, dim, {num_states}), but it has shape {tuple(p.shape)}.",
+    )
+    low, total = float(p.detach().min()), float(p.detach().sum())
+    require(total == total and abs(total) != float("inf"), f"{name} holds NaN or infinite values.")
+    require(low >= 0, f"{name} must not be negative, but its smallest value is {low:g}.")
+    return p
+
+
+def boolean_mask(mask: Any, shape: Sequence[int], name: str) -> Tensor:
+    """Check a boolean mask of exactly this shape."""
+    mask = tensor(mask, name)
+    if mask.dtype != torch.bool:
+        raise TypeError(f"{name} must be of dtype torch.bool, but it is of {mask.dtype}. Use {name}.bool().")
+    require(
+        tuple(mask.shape) == tuple(shape),
+        f"{name} must have shape {tuple(shape)}, but it has shape {tuple(mask.shape)}.",
+    )
+    return mask
+
+
+def positions(value: Any, batch: int, length: int, name: str = "positions") -> Tensor:
+    """Check (batch, k) distinct position indices."""
+    value = tensor(value, name)
+    if value.dtype != torch.int64:
+        raise TypeError(f"{name} must be of dtype torch.int64, but it is of {value.dtype}. Use {name}.long().")
+    require(
+        value.ndim == 2 and value.shape[0] == batch and value.shape[1] > 0,
+        f"{name} must have shape ({batch}, k) with k >= 1, but it has shape {tuple(value.shape)}.",
+    )
+    low, high = (int(v) for v in torch.aminmax(value))
+    require(
+        low >= 0 and high < length,
+        f"{name} must lie in 0 .. {length - 1}, but they span {low} to {high}.",
+    )
+    if value.shape[1] > 1:
+        ordered = value.sort(dim=1).values
+        require(
+            bool((ordered[:, 1:] != ordered[:, :-1]).all()),
+            f"{name} repeats a position within a row; draw them without replacement.",
+        )
+    return value
+
+
+def whole(value: Any, name: str, least: int) -> int:
+    """Check an integer that is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, but it is {value!r} of type {type(value).__name__}.")
+    require(value >= least, f"{name} must be at least {least}, but it is {value}.")
+    return value
+
+
+def positive(value: Any, name: str) -> float:
+    """Check a finite number above zero."""
+    number = finite(value, name)
+    require(number > 0, f"{name} must be above 0, but it is {number:g}.")
+    return number
+
+
+def finite(value: Any, name: str) -> float:
+    """Check a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, but it is {value!r} of type {type(value).__name__}.")
+    number = float(value)
+    require(number == number and abs(number) != float("inf"), f"{name} must be finite, but it is {number}.")
+    return number
+
+
+def generator(value: Any, name: str = "generator") -> torch.Generator | None:
+    if value is not None and not isinstance(value, torch.Generator):
+        raise TypeError(
+            f"{name} must be a torch.Generator or None, but it is a {type(value).__name__}. "
+            "Make one with torch.Generator().manual_seed(0)."
+        )
+    return value

@@ -1,0 +1,91 @@
+"""What is already known of a sample: a prefix, a hole to fill, scattered tokens. All are a mask and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from sddm import _checks
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Positions where `mask` is True are given and hold `values`; the others are to be generated.
+
+    Both have shape (dim,), the same for every sample, or (num, dim), one row a sample.
+
+    >>> Condition.from_blanks(torch.tensor([3, 1, -1, -1, 4]))       # keep the ends, fill the hole
+    >>> Condition.from_prefix(melody[:, :32], length=256)            # continue each melody
+    """
+
+    mask: Bool[Tensor, "*rows dim"]
+    values: Int[Tensor, "*rows dim"]
+
+    def __post_init__(self) -> None:
+        mask, values = (
+            _checks.tensor(self.mask, "condition mask"),
+            _checks.tensor(self.values, "condition values"),
+        )
+        _checks.require(
+            values.ndim in (1, 2) and values.numel() > 0,
+            f"condition values must have shape (dim,) or (num, dim), but have shape {tuple(values.shape)}.",
+        )
+        _checks.boolean_mask(mask, values.shape, "condition mask")
+        if values.dtype != torch.int64:
+            raise TypeError(f"condition values must be of dtype torch.int64, but they are of {values.dtype}.")
+
+    @classmethod
+    def from_blanks(cls, values: Int[Tensor, "*rows dim"], blank: int = -1) -> Condition:
+        """Everything but the blanks is given."""
+        values = _checks.tensor(values, "values")
+        return cls(values != blank, values)
+
+    @classmethod
+    def from_prefix(cls, prefix: Int[Tensor, "*rows given"], length: int) -> Condition:
+        """The first tokens are given; `length` is that of the whole sample."""
+        prefix = _checks.tensor(prefix, "prefix")
+        _checks.require(
+            prefix.shape[-1] < length,
+            f"prefix has {prefix.shape[-1]} tokens, which leaves nothing to generate in a length of {length}.",
+        )
+        blanks = prefix.new_full((*prefix.shape[:-1], length - prefix.shape[-1]), -1)
+        return cls.from_blanks(torch.cat([prefix, blanks], dim=-1))
+
+    def __or__(self, other: Condition) -> Condition:
+        """Both conditions at once; they must not contradict each other."""
+        _checks.require(
+            self.mask.shape[-1] == other.mask.shape[-1],
+            f"conditions of different lengths cannot be joined: {self.mask.shape[-1]} and {other.mask.shape[-1]}.",
+        )
+        clash = self.mask & other.mask & (self.values != other.values)
+        if bool(clash.any()):
+            where = int(clash.nonzero()[0][-1])
+            raise ValueError(
+                f"The two conditions clash: they give different tokens for position {where}. Drop one of them."
+            )
+        return Condition(self.mask | other.mask, torch.where(self.mask, self.values, other.values))
+
+    def for_samples(
+        self, num: int, length: int, num_states: int
+    ) -> tuple[Bool[Tensor, "num dim"], Int[Tensor, "num dim"]]:
+        """Mask and values for `num` samples, checked against the model."""
+        require = _checks.require
+        require(
+            self.mask.shape[-1] == length,
+            f"condition has {self.mask.shape[-1]} positions, but the samples have {length}.",
+        )
+        require(
+            self.mask.ndim == 1 or self.mask.shape[0] == num,
+            f"condition has {self.mask.shape[0]} rows, but {num} samples were asked for. "
+            "Give one row a sample, or one row for all.",
+        )
+        known = self.values[self.mask]
+        require(
+            known.numel() == 0 or (int(known.min()) >= 0 and int(known.max()) < num_states),
+            f"condition values must be tokens from 0 to {num_states - 1} where they are given.",
+        )
+        values = self.values.clamp(0, num_states - 1)
+        return self.mask.expand(num, length), values.expand(num, length)

@@ -1,0 +1,132 @@
+"""Diffusion = a forward process and a model of its conditionals: what is trained, saved, loaded and sampled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from jaxtyping import Bool, Float, Float64, Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from sddm import _checks
+from sddm.config import build, describe
+from sddm.marginals import MODELS, MarginalModel, Marginals
+from sddm.processes import PROCESSES, Process
+from sddm.schedules import SCHEDULES
+
+FORMAT = 1
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+
+
+class Diffusion(nn.Module):
+    """A forward process and a model of its singleton conditionals.
+
+    >>> diffusion = Diffusion(Uniform(2, Constant(1.0)).leaving(0.02), model)
+    >>> diffusion.marginals(xt, t).log_xt            # (batch, dim, symbols)
+    """
+
+    def __init__(self, process: Process, model: MarginalModel) -> None:
+        super().__init__()
+        if not isinstance(process, Process):
+            raise TypeError(f"process must be an sddm.processes.Process, but it is a {type(process).__name__}.")
+        if not isinstance(model, MarginalModel):
+            raise TypeError(f"model must be an sddm.marginals.MarginalModel, but it is a {type(model).__name__}.")
+        self.process = process
+        self.model = model
+
+    @property
+    def length(self) -> int | None:
+        """The number of positions of a sample, or None if any will do."""
+        return self.model.length
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        for value in (*self.parameters(), *self.buffers()):
+            return value.device
+        return torch.device("cpu")
+
+    def marginals(
+        self,
+        xt: Int[Tensor, "batch dim"],
+        t: Float[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"] | None = None,
+        condition: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Marginals:
+        """The conditionals at x_t, at all positions or at `positions`; `condition` marks positions with clean data."""
+        xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
+        t = _checks.times(t, xt.shape[0], "t")
+        if positions is not None:
+            positions = _checks.positions(positions, *xt.shape)
+        if condition is not None:
+            condition = _checks.boolean_mask(condition, xt.shape, "condition")
+        return self(xt, t, positions, condition)
+
+    def forward(
+        self,
+        xt: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"] | None = None,
+        given: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Marginals:
+        """`marginals` without the checks, for loops that have made them once."""
+        marginals: Marginals = self.model(self.process, xt, t, positions, given)
+        return marginals
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write config.json and model.safetensors, all that is needed to build the same diffusion again."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        names = {cls: name for name, cls in saved_types().items()}
+        config = {
+            "format": FORMAT,
+            "process": describe(self.process, names),
+            "model": describe(self.model, names),
+        }
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
+        save_file(weights, directory / WEIGHTS_FILE)
+        (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, device: str | torch.device = "cpu") -> Diffusion:
+        """Load from a directory, or from a repository of the Hugging Face hub ("owner/name")."""
+        device = _checks.available_device(device)
+        directory = _locate(source)
+        config = _read_config(directory / CONFIG_FILE)
+        types = saved_types()
+        diffusion = cls(build(config["process"], types), build(config["model"], types))
+        diffusion.model.load_state_dict(load_file(directory / WEIGHTS_FILE))
+        return diffusion.to(device).eval()
+
+
+def saved_types() -> dict[str, type]:
+    """The names under which classes stand in a config.json."""
+    return {**SCHEDULES, **PROCESSES, **MODELS}
+
+
+def _locate(source: str | Path) -> Path:
+    if Path(source).is_dir():
+        return Path(source)
+    try:
+        return Path(snapshot_download(str(source), allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise FileNotFoundError(
+            f"{str(source)!r} is neither a directory nor a repository that could be fetched from the hub."
+        ) from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path.parent} holds no {path.name}: it is not a saved diffusion.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}. The file is damaged; save the model again.") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT or not {"process", "model"} <= config.keys():
+        raise ValueError(f"{path} is not the config of a diffusion saved by this version (format {FORMAT}).")
+    return config

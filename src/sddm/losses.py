@@ -1,0 +1,156 @@
+"""Training losses. Each takes a diffusion and a batch of data and returns values of shape (batch, dim).
+
+The sum over positions is, in expectation, the loss of the paper. Given positions (`condition`) stay clean and hold 0.
+When only some positions are evaluated (`num_positions`), the others hold 0 and these are scaled up, so that the sum
+over dim is unbiased whatever was evaluated. Times are stratified over the batch unless they are passed in.
+
+    loss = conditional_ratio_matching(diffusion, x0).sum(-1).mean()
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.diffusion import Diffusion
+from sddm.marginals import Marginals, at_positions
+from sddm.processes import Process
+from sddm.randomness import Stream, random_positions, stratified_times
+
+TimeWeight = Callable[[Float64[Tensor, "batch"]], Tensor]
+"""A weight for each time: (batch,) -> (batch,)."""
+
+
+@dataclass(frozen=True)
+class Noised:
+    """A batch of data at its times of noise, with what the model says of it at the evaluated positions."""
+
+    process: Process
+    t: Float64[Tensor, "batch"]
+    x0: Int[Tensor, "batch num"]
+    xt: Int[Tensor, "batch num"]
+    marginals: Marginals
+
+
+class Loss:
+    """A loss, from the function that gives its value at each evaluated position of a noised batch."""
+
+    def __init__(self, value: Callable[[Noised], Float[Tensor, "batch num"]]) -> None:
+        self.value = value
+        functools.update_wrapper(self, value)
+
+    def __call__(
+        self,
+        diffusion: Diffusion,
+        x0: Int[Tensor, "batch dim"],
+        *,
+        t: Float[Tensor, "batch"] | None = None,
+        xt: Int[Tensor, "batch dim"] | None = None,
+        condition: Bool[Tensor, "batch dim"] | None = None,
+        num_positions: int | None = None,
+        weight: TimeWeight | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, "batch dim"]:
+        """Values of shape (batch, dim); see the head of this file.
+
+        t: times in [0, T], stratified over the batch if not given.    xt: the noised data, drawn if not given.
+        condition: positions that stay clean and count 0.              num_positions: how many to evaluate, all if None.
+        weight: a weight for each time.                                generator: the source of every draw.
+        """
+        process = diffusion.process
+        x0 = _checks.tokens(x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
+        batch, dim = x0.shape
+        _checks.generator(generator)
+        t = stratified_times(batch, generator, x0.device) if t is None else _checks.times(t, batch, "t")
+        if condition is not None:
+            condition = _checks.boolean_mask(condition, x0.shape, "condition")
+        if xt is None:
+            xt = process._noise(x0, process._integral(0.0, t), Stream(generator))
+        else:
+            xt = _checks.tokens(xt, process.num_symbols, "xt")
+            _checks.require(
+                xt.shape == x0.shape,
+                f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
+            )
+        if condition is not None:
+            xt = torch.where(condition, x0, xt)
+        positions = None
+        if num_positions is not None:
+            _checks.whole(num_positions, "num_positions", 1)
+            _checks.require(
+                num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions."
+            )
+            positions = random_positions(batch, dim, num_positions, generator, x0.device, condition)
+        marginals = diffusion(xt, t, positions, condition)
+        values = self.value(Noised(process, t, at_positions(x0, positions), at_positions(xt, positions), marginals))
+        if weight is not None:
+            values = values * weight(t).to(values.dtype)[:, None]
+        return _spread(values, positions, condition, dim)
+
+
+@Loss
+def ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
+    """- log p_t(x_t^d | x_t^{\\d}), categorical ratio matching (the paper's Proposition 3.4)."""
+    return -noised.marginals.log_xt.gather(-1, noised.xt[..., None]).squeeze(-1)
+
+
+@Loss
+def conditional_ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
+    """- sum_c q_{t|0}(c | x_0^d) log p_t(c | x_t^{\\d}): ratio matching with the draw of x_t^d replaced by its mean.
+
+    Given x_0, x_t^d is independent of x_t^{\\d}, and the prediction at d does not look at x_t^d. So this has the mean
+    and the minimiser of `ratio_matching`, and less variance.
+    """
+    process = noised.process
+    return -process._expected(noised.x0, process._integral(0.0, noised.t), noised.marginals.log_xt)
+
+
+@Loss
+def x0_cross_entropy(noised: Noised) -> Float[Tensor, "batch num"]:
+    """- log p_{0|t}(x_0^d | x_t^{\\d}), for models that predict x_0."""
+    log_x0 = noised.marginals.require_x0("x0_cross_entropy")
+    return -log_x0.gather(-1, noised.x0[..., None]).squeeze(-1)
+
+
+@Loss
+def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
+    """The integrand of the continuous-time bound on - log p(x_0):  E sum_{y != x} [R - R^ + R^ log(R^ / R)],
+
+    where R is the model's reverse rate from x = x_t^d to y and R^ = Q_t(y, x) q(y) / q(x), with q = q_{t|0}(. | x_0^d),
+    the reverse rate given x_0. As in `conditional_ratio_matching` the expectation over x_t^d is taken exactly, because
+    the prediction at d does not look at x_t^d. (Drawn instead, it has no finite variance: R^ is of order 1/t, with
+    probability t.) With p = p_t(. | x_t^{\\d}) and f = log(q / p) it is
+
+        sum_{x != y} Q_t(y, x) [ q(x) p(y) / p(x)  -  q(y)  +  q(y) (f(y) - f(x)) ].
+    """
+    process = noised.process
+    log_p = noised.marginals.log_xt
+    q = process._law(noised.x0, process._integral(0.0, noised.t), log_p.dtype)
+    possible = q > 0
+    f = torch.where(possible, q.log() - log_p, 0)
+    exits = process._exit_rates(log_p.dtype).to(log_p.device)
+    backwards = torch.where(possible, f.exp() * process._flow(log_p.exp()), 0)
+    forwards = q * exits * (f - 1)
+    return process._speed(noised.t, log_p.dtype)[..., 0] * (backwards + forwards - process._flow(q) * f).sum(-1)
+
+
+def _spread(
+    values: Float[Tensor, "batch num"],
+    positions: Int[Tensor, "batch num"] | None,
+    condition: Bool[Tensor, "batch dim"] | None,
+    dim: int,
+) -> Float[Tensor, "batch dim"]:
+    """Put values at k positions back into (batch, dim), scaled by (free positions) / (free positions evaluated)."""
+    if condition is not None:
+        values = torch.where(at_positions(condition, positions), 0, values)
+    if positions is None:
+        return values
+    free = values.new_full((values.shape[0],), dim) if condition is None else (~condition).sum(1).to(values.dtype)
+    scale = free / free.clamp(1, positions.shape[1])
+    return values.new_zeros(values.shape[0], dim).scatter(1, positions, values * scale[:, None])

@@ -1,0 +1,102 @@
+"""What every sampler and loss sees of a model: the singleton conditionals of x_t and, where it has them, of x_0."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor, nn
+
+from sddm.config import Configurable
+from sddm.processes import Process
+
+
+class Marginals:
+    """The conditionals at each position given all the others.
+
+    log_xt:  log p_t(X_t^d = c | x_t^{\\d}),        (batch, dim, symbols)
+    log_x0:  log p_{0|t}(X_0^d = c | x_t^{\\d}),    the same shape, or None for a model of x_t alone
+
+    A model that predicts x_0 implies the law of x_t,  p_t = p_{0|t} P_{0->t}; it is computed when first asked for.
+    """
+
+    def __init__(
+        self,
+        log_xt: Float[Tensor, "batch dim symbols"] | None,
+        log_x0: Float[Tensor, "batch dim symbols"] | None = None,
+        *,
+        push: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        if log_xt is None and (log_x0 is None or push is None):
+            raise ValueError("Marginals need log_xt, or log_x0 and the push that turns it into log_xt.")
+        self._log_xt, self.log_x0, self._push = log_xt, log_x0, push
+
+    @classmethod
+    def from_x0(
+        cls, log_x0: Float[Tensor, "batch dim symbols"], process: Process, t: Float64[Tensor, "batch"]
+    ) -> Marginals:
+        """Implicit marginals:  log_xt = log(exp(log_x0) P_{0->t})."""
+        return cls(None, log_x0, push=lambda log_p: process._push_log(log_p, process._integral(0.0, t)))
+
+    @property
+    def log_xt(self) -> Float[Tensor, "batch dim symbols"]:
+        if self._log_xt is None:
+            assert self.log_x0 is not None
+            assert self._push is not None
+            self._log_xt = self._push(self.log_x0)
+        return self._log_xt
+
+    def require_x0(self, user: str) -> Float[Tensor, "batch dim symbols"]:
+        """log_x0, or a sentence that says why it is needed."""
+        if self.log_x0 is None:
+            raise ValueError(
+                f"{user} needs a model that predicts x0, but this one predicts x_t directly. "
+                "Build it with implicit=True, or use the Euler sampler and ratio matching."
+            )
+        return self.log_x0
+
+
+class MarginalModel(nn.Module, Configurable, ABC):
+    """A model of the conditionals. Its prediction at d must not depend on x_t^d (Section 5 of the paper)."""
+
+    length: int | None
+    """The number of positions D, or None if any length will do."""
+    implicit: bool
+    """Whether it predicts x_0 (and x_t through the process), or x_t directly."""
+
+    @abstractmethod
+    def forward(
+        self,
+        process: Process,
+        xt: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"] | None = None,
+        given: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Marginals:
+        """The conditionals at all positions, or at `positions` only. `given` marks positions that hold clean data."""
+
+    def from_logits(
+        self, logits: Float[Tensor, "batch num classes"], process: Process, t: Float64[Tensor, "batch"]
+    ) -> Marginals:
+        """Normalise a network's output, which has num_states classes if implicit and num_symbols if not."""
+        log_p = F.log_softmax(logits, dim=-1)
+        if not self.implicit:
+            return Marginals(log_p)
+        missing = process.num_symbols - log_p.shape[-1]
+        if missing:  # x_0 is never MASK
+            log_p = F.pad(log_p, (0, missing), value=-float("inf"))
+        return Marginals.from_x0(log_p, process, t)
+
+    def num_classes(self, process: Process) -> int:
+        """How many logits a position needs."""
+        return process.num_states if self.implicit else process.num_symbols
+
+
+def at_positions(values: Tensor, positions: Int[Tensor, "batch num"] | None) -> Tensor:
+    """values[b, positions[b, k], ...], or all of them."""
+    if positions is None:
+        return values
+    index = positions.reshape(*positions.shape, *[1] * (values.ndim - 2)).expand(-1, -1, *values.shape[2:])
+    return values.gather(1, index)

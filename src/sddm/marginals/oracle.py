@@ -1,0 +1,81 @@
+"""The truth: exact conditionals of a distribution that can be enumerated."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.config import as_float64
+from sddm.marginals.base import MarginalModel, Marginals, at_positions
+from sddm.processes import Process
+
+
+class Oracle(MarginalModel):
+    """Exact conditionals when the data law puts probability p_n on the row x_n, n = 1 .. N:
+
+        p_{0|t}(X_0^d = c | x_t^{\\d})  is proportional to  sum_n p_n [x_n^d = c] prod_{e != d} q_{t|0}(x_t^e | x_n^e).
+
+    The rows may be all of a small space or the rows of a data set (then it is the exact model of that data set, which
+    memorises it). Given positions count as seen without noise. Where x_t^{\\d} is impossible the answer is uniform.
+    """
+
+    def __init__(self, states: Tensor | list[list[int]], probabilities: Tensor | list[float]) -> None:
+        super().__init__()
+        states = torch.as_tensor(states)
+        law = as_float64(probabilities, "probabilities")
+        _checks.require(
+            states.ndim == 2 and states.dtype == torch.int64 and states.numel() > 0,
+            f"states must be int64 tokens of shape (rows, dim), but have {tuple(states.shape)} of {states.dtype}.",
+        )
+        _checks.require(
+            tuple(law.shape) == (states.shape[0],),
+            f"probabilities must have shape ({states.shape[0]},), one a row of states, but have {tuple(law.shape)}.",
+        )
+        _checks.require(
+            bool((law >= 0).all()) and abs(float(law.sum()) - 1) < 1e-6,
+            "probabilities must be at least 0 and sum to 1.",
+        )
+        self.register_buffer("states", states, persistent=False)
+        self.register_buffer("probabilities", law / law.sum(), persistent=False)
+        self.states: Tensor
+        self.probabilities: Tensor
+        self.length = states.shape[1]
+        self.implicit = True
+
+    @classmethod
+    def from_joint(cls, joint: Float[Tensor, "*states"]) -> Oracle:
+        """From a table of probabilities with one axis a position: joint[x^1, ..., x^D]."""
+        states = torch.cartesian_prod(*[torch.arange(n) for n in joint.shape]).reshape(-1, joint.ndim)
+        return cls(states, joint.reshape(-1))
+
+    def forward(
+        self,
+        process: Process,
+        xt: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"] | None = None,
+        given: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Marginals:
+        likelihood = process._likelihood(xt, process._integral(0.0, t), torch.float64)
+        if given is not None:
+            exactly = torch.zeros_like(likelihood).scatter_(-1, xt[..., None], 1)
+            likelihood = torch.where(given[..., None], exactly, likelihood)
+        rows = self.states.T[None].expand(xt.shape[0], -1, -1)
+        fit = likelihood.gather(-1, rows).transpose(1, 2)  # (batch, rows, dim): q_{t|0}(x_t^e | x_n^e)
+        weights = self.probabilities[:, None] * _product_of_others(fit)
+        law = torch.zeros(*xt.shape, process.num_symbols, dtype=torch.float64, device=xt.device)
+        law.scatter_add_(-1, rows, weights.transpose(1, 2))
+        data = law[..., : process.num_states]
+        total = data.sum(-1, keepdim=True)
+        data.copy_(torch.where(total > 0, data / total, 1 / process.num_states))
+        return Marginals.from_x0(at_positions(law, positions).log(), process, t)
+
+
+def _product_of_others(values: Float64[Tensor, "batch rows dim"]) -> Float64[Tensor, "batch rows dim"]:
+    """prod over e != d, from products up to d and from d on, so that no zero is divided out."""
+    one = torch.ones_like(values[..., :1])
+    before = torch.cat([one, values[..., :-1]], dim=-1).cumprod(-1)
+    after = torch.cat([values[..., 1:], one], dim=-1).flip(-1).cumprod(-1).flip(-1)
+    return before * after

@@ -1,0 +1,239 @@
+"""The maximum mean discrepancy between two sets of tokens, with its standard error.
+
+    k(a, b) = exp(-bandwidth * Hamming(a, b))
+    MMD^2   = E k(X, X') + E k(Y, Y') - 2 E k(X, Y)
+
+estimated without bias by the means over distinct pairs (a U-statistic),
+
+    U = mean_{i != j} k(x_i, x_j) + mean_{i != j} k(y_i, y_j) - 2 mean_{i, j} k(x_i, y_j)
+
+Being unbiased, U may be negative. Its variance splits (Hoeffding) into uncorrelated parts and is exactly
+
+    Var U = 4 A_x / n + 4 A_y / m  +  2 V_xx / (n (n - 1)) + 2 V_yy / (m (m - 1)) + 4 V_xy / (n m)
+
+A_x is the variance of E k(x, X) - E k(x, Y) over the law of x, and A_y its counterpart; V_xx, V_yy and V_xy
+are the variances of the kernel's interactions, k(a, b) - E k(a, .) - E k(., b) + E k. When X and Y have the
+same law, A_x and A_y vanish and only the V terms are left, so neither part may be left out.
+
+All of it follows from row sums of the kernel and its sum of squares. Let R_i be the row sums of the xx block,
+each row's pair with itself left out, and a its mean entry; S_i and T_j the row and column sums of the xy
+block, and c its mean entry; and ss(.) a sum of squared deviations from the mean. Then
+
+    V_xx = (sum_{i != j} (k - a)^2 - 2 ss(R) / (n - 2)) / (n (n - 3))
+    V_xy = (sum_{i, j} (k - c)^2 - ss(S) / m - ss(T) / n) / ((n - 1) (m - 1))
+    A_x  = ss(R / (n - 2) - S / m) / (n - 1) - V_xx / (n - 2) - V_xy / m
+
+are unbiased. What A_x loses is the noise of its own row means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+from torch.nn.functional import one_hot, pad
+
+from sddm import _checks
+
+MAX_ONE_HOT_STATES = 16
+"""Up to here a product of one-hot rows counts agreements faster than comparisons do."""
+
+MIN_ROWS_FOR_ERROR = 4
+"""V_xx divides by n - 3."""
+
+LogKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Fills its third argument with -bandwidth * Hamming between the rows of the first two."""
+
+
+class MMD(NamedTuple):
+    """An unbiased estimate of MMD^2 and its standard error (NaN where it cannot be estimated)."""
+
+    value: float
+    standard_error: float
+
+
+def hamming_mmd(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], bandwidth: float = 0.1, chunk: int = 1024) -> MMD:
+    """The unbiased MMD^2 between the rows of x and of y with kernel exp(-bandwidth * Hamming), and its error.
+
+    The rows are taken as independent draws. Two rows of each are enough for the value; the standard error
+    needs four of each and is NaN below. It is right also when both have the same law. The first-order
+    variance 4 A_x / n + 4 A_y / m is never negative, so an estimate of it below zero counts as zero; where the
+    laws are equal or nearly so this makes the standard error some 10 or 20 percent large rather than too small.
+
+    Memory holds one chunk x chunk block of the kernel in float64, whatever the number of rows.
+
+    >>> x = torch.randint(2, (500, 32), generator=torch.Generator().manual_seed(0))
+    >>> y = torch.randint(2, (400, 32), generator=torch.Generator().manual_seed(1))
+    >>> value, standard_error = hamming_mmd(x, y)
+    >>> abs(value) < 4 * standard_error
+    True
+    """
+    # Float64 holds whole numbers up to 2^53, and that is what tokens are compared in.
+    x, y = _checks.tokens(x, 2**53, "x"), _checks.tokens(y, 2**53, "y")
+    for rows, name in ((x, "x"), (y, "y")):
+        _checks.require(
+            len(rows) >= 2,
+            f"{name} must have at least 2 rows to form a pair, but it has {len(rows)}. Give more samples.",
+        )
+    _checks.require(
+        x.shape[1] == y.shape[1],
+        f"x and y must have the same number of positions, but x has {x.shape[1]} and y has {y.shape[1]}. "
+        "Cut or pad the rows of one of them.",
+    )
+    _checks.require(
+        x.device == y.device,
+        f"x is on device {x.device}, but y is on {y.device}. Move y with y.to('{x.device}').",
+    )
+    bandwidth = _checks.positive(bandwidth, "bandwidth")
+    chunk = _checks.whole(chunk, "chunk", least=1)
+
+    log_kernel = _log_kernel(num_states=1 + int(max(x.max(), y.max())), bandwidth=bandwidth)
+    xx = _within(x, log_kernel, chunk)
+    yy = _within(y, log_kernel, chunk)
+    xy = _between(x, y, log_kernel, chunk)
+    value = xx.mean + yy.mean - 2 * xy.mean
+    if min(len(x), len(y)) < MIN_ROWS_FOR_ERROR:
+        return MMD(value, float("nan"))
+    return MMD(value, _variance(xx, yy, xy) ** 0.5)
+
+
+class _Within(NamedTuple):
+    """What is kept of the kernel between distinct rows of one set."""
+
+    rows: Float64[Tensor, "n"]
+    squares: Float64[Tensor, ""]
+
+    @property
+    def pairs(self) -> int:
+        return len(self.rows) * (len(self.rows) - 1)
+
+    @property
+    def mean(self) -> float:
+        return float(self.rows.sum()) / self.pairs
+
+    @property
+    def interaction(self) -> float:
+        """V_xx."""
+        n = len(self.rows)
+        total = float(self.squares) - self.pairs * self.mean**2
+        return max(total - 2 * _spread(self.rows) / (n - 2), 0.0) / (n * (n - 3))
+
+
+class _Between(NamedTuple):
+    """What is kept of the kernel between the rows of two sets."""
+
+    rows: Float64[Tensor, "n"]
+    columns: Float64[Tensor, "m"]
+    squares: Float64[Tensor, ""]
+
+    @property
+    def mean(self) -> float:
+        return float(self.rows.sum()) / (len(self.rows) * len(self.columns))
+
+    @property
+    def interaction(self) -> float:
+        """V_xy."""
+        n, m = len(self.rows), len(self.columns)
+        total = float(self.squares) - n * m * self.mean**2
+        return max(total - _spread(self.rows) / m - _spread(self.columns) / n, 0.0) / ((n - 1) * (m - 1))
+
+
+def _variance(xx: _Within, yy: _Within, xy: _Between) -> float:
+    """Var U; its first-order part counts as zero where its estimate is negative."""
+    n, m = len(xx.rows), len(yy.rows)
+    v_xx, v_yy, v_xy = xx.interaction, yy.interaction, xy.interaction
+    a_x = float((xx.rows / (n - 2) - xy.rows / m).var()) - v_xx / (n - 2) - v_xy / m
+    a_y = float((yy.rows / (m - 2) - xy.columns / n).var()) - v_yy / (m - 2) - v_xy / n
+    first_order = max(4 * a_x / n + 4 * a_y / m, 0.0)
+    return first_order + 2 * v_xx / (n * (n - 1)) + 2 * v_yy / (m * (m - 1)) + 4 * v_xy / (n * m)
+
+
+def _spread(sums: Float64[Tensor, "n"]) -> float:
+    return float((sums - sums.mean()).square().sum())
+
+
+def _within(x: Int[Tensor, "n dim"], log_kernel: LogKernel, chunk: int) -> _Within:
+    """Sums over distinct pairs; of two mirrored blocks only one is computed."""
+    rows = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    squares = rows.new_zeros(())
+    for i, j, block in _blocks(x, x, log_kernel, chunk, symmetric=True):
+        if i == j:
+            block.fill_diagonal_(0)
+            squares += _sum_of_squares(block)
+        else:
+            rows[j] += block.sum(dim=0)
+            squares += 2 * _sum_of_squares(block)
+        rows[i] += block.sum(dim=1)
+    return _Within(rows, squares)
+
+
+def _between(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], log_kernel: LogKernel, chunk: int) -> _Between:
+    rows = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    columns = rows.new_zeros(len(y))
+    squares = rows.new_zeros(())
+    for i, j, block in _blocks(x, y, log_kernel, chunk):
+        rows[i] += block.sum(dim=1)
+        columns[j] += block.sum(dim=0)
+        squares += _sum_of_squares(block)
+    return _Between(rows, columns, squares)
+
+
+def _blocks(
+    x: Int[Tensor, "n dim"],
+    y: Int[Tensor, "m dim"],
+    log_kernel: LogKernel,
+    chunk: int,
+    symmetric: bool = False,
+) -> Iterator[tuple[slice, slice, Float64[Tensor, "rows columns"]]]:
+    """The kernel block by block (from the diagonal on if symmetric); each block overwrites the one before."""
+    memory = torch.empty(min(chunk, len(x)) * min(chunk, len(y)), dtype=torch.float64, device=x.device)
+    for i in _slices(len(x), chunk):
+        for j in _slices(len(y), chunk):
+            if symmetric and j.start < i.start:
+                continue
+            block = memory[: (i.stop - i.start) * (j.stop - j.start)].view(i.stop - i.start, j.stop - j.start)
+            yield i, j, log_kernel(x[i], y[j], block).exp_()
+
+
+def _slices(num: int, chunk: int) -> list[slice]:
+    return [slice(start, min(start + chunk, num)) for start in range(0, num, chunk)]
+
+
+def _sum_of_squares(block: Float64[Tensor, "rows columns"]) -> Float64[Tensor, ""]:
+    flat = block.flatten()
+    return flat.dot(flat)
+
+
+def _log_kernel(num_states: int, bandwidth: float) -> LogKernel:
+    """-bandwidth * Hamming: by matrix multiplication where there are few states, by comparison otherwise."""
+
+    def signs(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+        # Of entries +-1, x . y = D - 2 Hamming.
+        return _scaled_product(2 * x.double() - 1, 2 * y.double() - 1, bandwidth / 2, x.shape[1], out)
+
+    def indicators(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+        # Of one-hot rows, x . y = D - Hamming.
+        left, right = (one_hot(tokens, num_states).flatten(start_dim=1).double() for tokens in (x, y))
+        return _scaled_product(left, right, bandwidth, x.shape[1], out)
+
+    def comparisons(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+        return torch.mul(torch.cdist(x.double(), y.double(), p=0.0), -bandwidth, out=out)
+
+    if num_states <= 2:
+        return signs
+    return indicators if num_states <= MAX_ONE_HOT_STATES else comparisons
+
+
+def _scaled_product(
+    left: Float64[Tensor, "rows features"],
+    right: Float64[Tensor, "columns features"],
+    scale: float,
+    offset: int,
+    out: Float64[Tensor, "rows columns"],
+) -> Float64[Tensor, "rows columns"]:
+    """Fill out with scale * (left . right - offset); the offset is one more feature, to save a pass."""
+    left, right = pad(scale * left, (0, 1), value=-scale * offset), pad(right, (0, 1), value=1.0)
+    return torch.mm(left, right.T, out=out)

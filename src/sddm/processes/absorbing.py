@@ -1,0 +1,123 @@
+"""The absorbing process: every state falls into one extra state, MASK, and stays there."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.processes.base import Process, check_schedule
+from sddm.randomness import Randomness
+from sddm.schedules import Schedule
+
+
+class Absorbing(Process):
+    """Q(c, MASK) = 1 for every data state c, so that with a = exp(-tau) a state stays with probability a, else is MASK.
+
+    MASK = num_states is one more symbol: x_t has num_states + 1 of them. The prior is all MASK.
+    """
+
+    def __init__(self, num_states: int, schedule: Schedule) -> None:
+        self.num_states = _checks.whole(num_states, "num_states", 1)
+        self.schedule = check_schedule(schedule)
+
+    @property
+    def mask(self) -> int:
+        """The token MASK."""
+        return self.num_states
+
+    @property
+    def num_symbols(self) -> int:
+        return self.num_states + 1
+
+    @property
+    def gap(self) -> float:
+        return 1.0
+
+    def prior_law(self) -> Float64[Tensor, "symbols"]:
+        law = torch.zeros(self.num_symbols, dtype=torch.float64)
+        law[self.mask] = 1
+        return law
+
+    def _stay(self, tau: Float64[Tensor, "batch"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """a and 1 - a, of shape (batch, 1, 1)."""
+        return torch.exp(-tau).to(dtype)[:, None, None], (-torch.expm1(-tau)).to(dtype)[:, None, None]
+
+    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+        a, gone = self._stay(tau, torch.float64)
+        transition = a * torch.eye(self.num_symbols, dtype=torch.float64, device=tau.device)
+        transition[:, :, self.mask] += gone[..., 0]
+        return transition
+
+    def _push(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, gone = self._stay(tau, p.dtype)
+        data, masked = p[..., : self.mask], p[..., self.mask :]
+        return torch.cat([a * data, masked + gone * data.sum(-1, keepdim=True)], dim=-1)
+
+    def _push_log(
+        self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, gone = self._stay(tau, log_p.dtype)
+        masked = log_p[..., self.mask :].exp()
+        # p sums to one, so the data states hold 1 - masked of it.
+        return torch.cat([torch.log(a) + log_p[..., : self.mask], torch.log(masked + gone * (1 - masked))], dim=-1)
+
+    def _law(
+        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, gone = self._stay(tau, dtype)
+        law = torch.zeros(*x.shape, self.num_symbols, dtype=dtype, device=x.device)
+        law[..., self.mask :] = gone
+        return law.scatter_add_(-1, x[..., None], a.expand(-1, x.shape[1], 1))
+
+    def _likelihood(
+        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, gone = self._stay(tau, dtype)
+        is_mask = (x == self.mask)[..., None]
+        likelihood = (is_mask * gone).repeat(1, 1, self.num_symbols)
+        at_x = torch.where(is_mask, torch.ones_like(a), a)
+        return likelihood.scatter_(-1, x[..., None], at_x)
+
+    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+        rates = (x == self.mask)[..., None].to(dtype).repeat(1, 1, self.num_symbols)
+        rates[..., self.mask] = 0
+        return rates
+
+    def _rate_row(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+        rates = torch.zeros(*x.shape, self.num_symbols, dtype=dtype, device=x.device)
+        rates[..., self.mask] = (x != self.mask).to(dtype)
+        return rates
+
+    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+        flow = torch.zeros_like(p)
+        flow[..., self.mask] = p[..., : self.mask].sum(-1)
+        return flow
+
+    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+        rates = torch.ones(self.num_symbols, dtype=dtype)
+        rates[self.mask] = 0
+        return rates
+
+    def _noise(
+        self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
+    ) -> Int[Tensor, "batch dim"]:
+        u = randomness.uniform(x0.shape, x0.device)
+        return torch.where(u < torch.exp(-tau)[:, None], x0, self.mask)
+
+    def _expected(
+        self,
+        x: Int[Tensor, "batch dim"],
+        tau: Float64[Tensor, "batch"],
+        values: Float[Tensor, "batch dim symbols"],
+    ) -> Float[Tensor, "batch dim"]:
+        a, gone = self._stay(tau, values.dtype)
+        return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + gone[..., 0] * values[..., self.mask]
+
+    def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+        bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
+        bound[:, self.mask] = torch.exp(-tau) / -torch.expm1(-tau)
+        return bound

@@ -1,0 +1,261 @@
+"""The forward process: every position of x_0 runs, by itself, through a Markov jump process with rates Q_t = beta(t) Q.
+
+Because Q_t is one fixed matrix times a speed, a transition depends on its two times only through tau = B(s, t), the
+integral of the schedule:  P_{s->t} = exp(tau Q).  A family therefore implements the private methods below as functions
+of tau; the public ones, which take times and check what they are given, are written once, here.
+
+States: x_0 has `num_states` of them. x_t has `num_symbols`, which is one more where the process adds a MASK.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.config import Configurable
+from sddm.randomness import Randomness, Stream, categorical
+from sddm.schedules import Schedule
+
+HORIZON = 1.0
+"""T: time runs from 0 (data) to T (noise)."""
+
+Kind = TypeVar("Kind", bound="Process")
+
+
+class Process(Configurable, ABC):
+    """A forward jump process, the same for each position."""
+
+    num_states: int
+    schedule: Schedule
+    ordinal: bool = False
+    """Whether neighbouring states are neighbours in meaning (pixels, counts), so that jumps may be added up."""
+
+    @property
+    def num_symbols(self) -> int:
+        """How many states x_t can take: num_states, and one more if there is a MASK."""
+        return self.num_states
+
+    # ---- what a family implements, in terms of tau = B(s, t) -------------------------------------------------------
+
+    @abstractmethod
+    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+        """exp(tau Q), row = from."""
+
+    @abstractmethod
+    def _push(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """p exp(tau Q)."""
+
+    @abstractmethod
+    def _law(
+        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """Where x goes: P(y | x) for every y (a row of the transition)."""
+
+    @abstractmethod
+    def _likelihood(
+        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """Where x came from: P(x | y) for every y (a column of the transition)."""
+
+    @abstractmethod
+    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+        """Q(y, x) for every y, with 0 at y = x."""
+
+    @abstractmethod
+    def _rate_row(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+        """Q(x, y) for every y, with 0 at y = x."""
+
+    @abstractmethod
+    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+        """sum_{y != x} p(y) Q(y, x) for every x: how much probability flows into x per unit of tau."""
+
+    @abstractmethod
+    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+        """sum_{y != x} Q(x, y) for every x: how fast x is left."""
+
+    @abstractmethod
+    def prior_law(self) -> Float64[Tensor, "symbols"]:
+        """The law of one position of x_T that sampling starts from."""
+
+    @property
+    @abstractmethod
+    def gap(self) -> float:
+        """How fast the data are forgotten: the share exp(-gap * B(0, t)) of them is left at time t."""
+
+    # ---- what a family may do faster -------------------------------------------------------------------------------
+
+    def _noise(
+        self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
+    ) -> Int[Tensor, "batch dim"]:
+        return categorical(self._law(x0, tau, torch.float64), randomness)
+
+    def _push_log(
+        self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """log(p exp(tau Q)) from log p."""
+        pushed = self._push(log_p.exp(), tau)
+        return pushed.clamp_min(torch.finfo(pushed.dtype).tiny).log()
+
+    def _expected(
+        self,
+        x: Int[Tensor, "batch dim"],
+        tau: Float64[Tensor, "batch"],
+        values: Float[Tensor, "batch dim symbols"],
+    ) -> Float[Tensor, "batch dim"]:
+        """sum_y P(y | x) values[y]; a state of probability 0 counts 0 even where its value is infinite."""
+        law = self._law(x, tau, values.dtype)
+        return torch.where(law > 0, law * values, 0).sum(-1)
+
+    def _times_likelihood(
+        self,
+        values: Float[Tensor, "batch dim symbols"],
+        x: Int[Tensor, "batch dim"],
+        tau: Float64[Tensor, "batch"],
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """Multiply values[y], in place, by P(x | y)."""
+        return values.mul_(self._likelihood(x, tau, values.dtype))
+
+    def _times_rate_to(
+        self,
+        values: Float[Tensor, "batch dim symbols"],
+        x: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """Multiply values[y], in place, by Q_t(y, x)."""
+        return values.mul_(self._rate_column(x, values.dtype)).mul_(self._speed(t, values.dtype))
+
+    def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+        """The fastest that the reverse process can leave each state x, in units of tau, whatever the data:
+
+            max over x0 of  sum_{y != x} Q(y, x) q(y | x0) / q(x | x0).
+
+        The reverse rate of any law is a weighted mean of these, and it falls with tau, so that the value at the early
+        end of an interval bounds the whole interval. States that x0 reaches with probability below 1e-12 are left out.
+        """
+        q = self._transition(tau)[:, : self.num_states]
+        everything = torch.arange(self.num_symbols, device=tau.device)[None]
+        columns = self._rate_column(everything, torch.float64)[0]  # columns[x, y] = Q(y, x)
+        flow = q @ columns.T
+        return torch.where(q > 1e-12, flow / q, 0).amax(dim=1)
+
+    # ---- the public face -------------------------------------------------------------------------------------------
+
+    def noise(
+        self,
+        x0: Int[Tensor, "batch dim"],
+        t: Float[Tensor, "batch"],
+        generator: torch.Generator | None = None,
+    ) -> Int[Tensor, "batch dim"]:
+        """Draw x_t given x_0."""
+        x0 = _checks.tokens(x0, self.num_states, "x0")
+        t = _checks.times(t, x0.shape[0], "t")
+        return self._noise(x0, self._integral(0.0, t), Stream(_checks.generator(generator)))
+
+    def prior(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Int[Tensor, "batch dim"]:
+        """Draw x_T of shape (batch, dim)."""
+        if len(shape) != 2 or not all(isinstance(n, int) and n >= 1 for n in shape):
+            raise ValueError(
+                f"shape must be (batch, dim), two whole numbers of at least 1, but it is {tuple(shape)!r}."
+            )
+        return self._prior(shape, Stream(_checks.generator(generator)), torch.device("cpu"))
+
+    def transition(
+        self, s: Float[Tensor, "batch"], t: Float[Tensor, "batch"]
+    ) -> Float64[Tensor, "batch symbols symbols"]:
+        """P_{s->t} as dense matrices, row = from. For small numbers of states."""
+        s, t = _checks.ordered_times(s, t, None)
+        return self._transition(self._integral(s, t))
+
+    def push(
+        self, p: Float[Tensor, "batch dim symbols"], s: Float[Tensor, "batch"], t: Float[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """p P_{s->t}: the law at time t of a position whose law at time s is p."""
+        p = _checks.probabilities(p, self.num_symbols, "p")
+        s, t = _checks.ordered_times(s, t, p.shape[0])
+        return self._push(p, self._integral(s, t))
+
+    def likelihood(
+        self,
+        x: Int[Tensor, "batch dim"],
+        s: Float[Tensor, "batch"],
+        t: Float[Tensor, "batch"],
+        dtype: torch.dtype = torch.float64,
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """P_{s->t}(x | y) for every y: how likely each state at s was to become the x seen at t."""
+        x = _checks.tokens(x, self.num_symbols, "x")
+        s, t = _checks.ordered_times(s, t, x.shape[0])
+        return self._likelihood(x, self._integral(s, t), dtype)
+
+    def rate_to(
+        self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """Q_t(y, x) for every y, 0 at y = x: the rates *into* x, which the reverse process runs against."""
+        x = _checks.tokens(x, self.num_symbols, "x")
+        t = _checks.times(t, x.shape[0], "t")
+        return self._rate_column(x, dtype) * self._speed(t, dtype)
+
+    def rate_from(
+        self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """Q_t(x, y) for every y, 0 at y = x: the rates out of x."""
+        x = _checks.tokens(x, self.num_symbols, "x")
+        t = _checks.times(t, x.shape[0], "t")
+        return self._rate_row(x, dtype) * self._speed(t, dtype)
+
+    def remaining(self, t: Float[Tensor, "batch"]) -> Float64[Tensor, "batch"]:
+        """The share of the data that is left at time t, exp(-gap B(0, t))."""
+        return torch.exp(-self.gap * self._integral(0.0, _checks.times(t, None, "t")))
+
+    def leaving(self: Kind, share: float = 0.02) -> Kind:
+        """The same process at the speed that leaves this share of the data at time T.
+
+        >>> Uniform(129, LogSquare(1.0)).leaving(0.02).remaining(torch.ones(1))
+        tensor([0.0200])
+        """
+        share = _checks.positive(share, "share")
+        _checks.require(share < 1, f"share must be below 1, but it is {share:g}: some of the data has to go.")
+        factor = -math.log(share) / (self.gap * float(self.schedule.integral(0.0, HORIZON)))
+        return self.with_schedule(self.schedule.scaled(factor))
+
+    def with_schedule(self: Kind, schedule: Schedule) -> Kind:
+        """The same process with another schedule."""
+        other = copy.copy(self)
+        other.schedule = check_schedule(schedule)
+        other.arguments = {**self.arguments, "schedule": schedule}
+        return other
+
+    # ---- shared by the library -------------------------------------------------------------------------------------
+
+    @property
+    def prior_covers_all(self) -> bool:
+        """Whether x_T drawn from the prior can be any state. If not (all MASK), the share of the data that is left at T
+        has to come from the model: see `sddm.samplers.ends`."""
+        return bool((self.prior_law() > 0).all())
+
+    def _prior(self, shape: Sequence[int], randomness: Randomness, device: torch.device) -> Int[Tensor, "batch dim"]:
+        law = self.prior_law().to(device)
+        return categorical(law.expand(*shape, -1), randomness)
+
+    def _integral(self, s: float | Tensor, t: float | Tensor) -> Float64[Tensor, "batch"]:
+        return self.schedule.integral(s, t)
+
+    def _speed(self, t: Float64[Tensor, "batch"], dtype: torch.dtype) -> Float[Tensor, "batch 1 1"]:
+        return self.schedule.rate(t).to(dtype)[:, None, None]
+
+
+def check_schedule(schedule: Any) -> Schedule:
+    if not isinstance(schedule, Schedule):
+        raise TypeError(
+            f"schedule must be an sddm.schedules.Schedule such as Constant(1.0), but it is a {type(schedule).__name__}."
+        )
+    return schedule

@@ -1,0 +1,146 @@
+"""The uniform process: from every state to every other at the same rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.processes.base import Process, check_schedule
+from sddm.randomness import Randomness
+from sddm.schedules import Schedule
+
+
+class Uniform(Process):
+    """Q = 11' - C I, so that with a = exp(-C tau):  P = a I + (1 - a)/C 11'.
+
+    Everything is O(C) in time and memory; no (C, C) matrix is made except by `transition`.
+    """
+
+    def __init__(self, num_states: int, schedule: Schedule) -> None:
+        self.num_states = _checks.whole(num_states, "num_states", 2)
+        self.schedule = check_schedule(schedule)
+
+    @property
+    def gap(self) -> float:
+        return float(self.num_states)
+
+    def prior_law(self) -> Float64[Tensor, "symbols"]:
+        return torch.full((self.num_states,), 1 / self.num_states, dtype=torch.float64)
+
+    def _mixture(self, tau: Float64[Tensor, "batch"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """a and b = (1 - a)/C, so that P = a I + b 11'; shape (batch, 1, 1)."""
+        a = torch.exp(-self.num_states * tau)
+        b = -torch.expm1(-self.num_states * tau) / self.num_states
+        return a.to(dtype)[:, None, None], b.to(dtype)[:, None, None]
+
+    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+        a, b = self._mixture(tau, torch.float64)
+        return a * torch.eye(self.num_states, dtype=torch.float64, device=tau.device) + b
+
+    def _push(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, b = self._mixture(tau, p.dtype)
+        return a * p + b * p.sum(-1, keepdim=True)
+
+    def _push_log(
+        self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, b = self._mixture(tau, log_p.dtype)
+        return _LogMix.apply(log_p, a, b)
+
+    def _law(
+        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, b = self._mixture(tau, dtype)
+        law = b.repeat(1, x.shape[1], self.num_states)
+        return law.scatter_(-1, x[..., None], (a + b).expand(-1, x.shape[1], 1))
+
+    _likelihood = _law  # P is symmetric
+
+    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+        rates = torch.ones(*x.shape, self.num_states, dtype=dtype, device=x.device)
+        return rates.scatter_(-1, x[..., None], 0)
+
+    _rate_row = _rate_column  # and so is Q
+
+    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+        return p.sum(-1, keepdim=True) - p
+
+    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+        return torch.full((self.num_states,), self.num_states - 1, dtype=dtype)
+
+    def _noise(
+        self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
+    ) -> Int[Tensor, "batch dim"]:
+        u = randomness.uniform((x0.shape[0], 2, x0.shape[1]), x0.device)
+        anything = (u[:, 1] * self.num_states).long()
+        return torch.where(u[:, 0] < torch.exp(-self.num_states * tau)[:, None], x0, anything)
+
+    def _expected(
+        self,
+        x: Int[Tensor, "batch dim"],
+        tau: Float64[Tensor, "batch"],
+        values: Float[Tensor, "batch dim symbols"],
+    ) -> Float[Tensor, "batch dim"]:
+        a, b = self._mixture(tau, values.dtype)
+        return _SumAndPick.apply(values, x, a[..., 0], b[..., 0])
+
+    def _times_likelihood(
+        self,
+        values: Float[Tensor, "batch dim symbols"],
+        x: Int[Tensor, "batch dim"],
+        tau: Float64[Tensor, "batch"],
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, b = self._mixture(tau, values.dtype)
+        at_x = values.gather(-1, x[..., None]) * (a + b)
+        return values.mul_(b).scatter_(-1, x[..., None], at_x)
+
+    def _times_rate_to(
+        self,
+        values: Float[Tensor, "batch dim symbols"],
+        x: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+    ) -> Float[Tensor, "batch dim symbols"]:
+        return values.mul_(self._speed(t, values.dtype)).scatter_(-1, x[..., None], 0)
+
+    def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+        _, b = self._mixture(tau, torch.float64)
+        return ((1 - b) / b)[..., 0].expand(-1, self.num_states)
+
+
+class _LogMix(torch.autograd.Function):
+    """log(a p + b) from log p, with one (batch, dim, states) tensor forwards and one backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, log_p: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(log_p, a, b)
+        return log_p.exp().mul_(a).add_(b).log_()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        log_p, a, b = ctx.saved_tensors
+        # d log(a p + b) / d log p = a p / (a p + b) = sigmoid(log p + log(a / b))
+        log_odds = torch.log(a) - torch.log(b.clamp_min(torch.finfo(b.dtype).tiny))
+        return (log_p + log_odds).sigmoid_().mul_(gradients[0]), None, None
+
+
+class _SumAndPick(torch.autograd.Function):
+    """b * sum_y values[y] + a * values[x], whose gradient is one (batch, dim, states) tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(x, a, b)
+        ctx.states = values.shape[-1]
+        return b * values.sum(-1) + a * values.gather(-1, x[..., None]).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        x, a, b = ctx.saved_tensors
+        g = gradients[0][..., None]
+        spread = (g * b[..., None]).repeat(1, 1, ctx.states)
+        return spread.scatter_add_(-1, x[..., None], g * a[..., None]), None, None, None

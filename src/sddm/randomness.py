@@ -1,0 +1,117 @@
+"""Every random draw of the library: uniforms from one stream or one stream a sample, and categories from uniforms.
+
+A category is drawn by inverting the cumulative distribution in float64 with a single uniform, so that its law is right
+for 50,000 states and for states of probability 1e-9. (Gumbel noise in float32 has no values beyond about 17, so that a
+state of probability 1e-8 is drawn too rarely or never.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+CHUNK_ELEMENTS = 1 << 22
+"""How many float64 numbers a chunked draw holds at once (32 MiB)."""
+
+
+@runtime_checkable
+class Randomness(Protocol):
+    """A source of uniforms and Poisson counts for a batch."""
+
+    def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Float64 uniforms in [0, 1) of this shape; the first axis is the batch."""
+        ...
+
+    def poisson(self, mean: Tensor) -> Tensor:
+        """Poisson counts with these means; the first axis is the batch."""
+        ...
+
+
+class Stream:
+    """One generator for the whole batch (None: torch's own)."""
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        self.generator = generator
+
+    def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        source = self.generator.device if self.generator is not None else device
+        return torch.rand(*shape, generator=self.generator, dtype=torch.float64, device=source).to(device)
+
+    def poisson(self, mean: Tensor) -> Tensor:
+        source = self.generator.device if self.generator is not None else mean.device
+        return torch.poisson(mean.to(source), generator=self.generator).to(mean.device)
+
+
+class StreamPerSample:
+    """One generator a row, so that a sample depends on its own seed and not on the batch it was made in."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        rows = [torch.rand(*shape[1:], generator=g, dtype=torch.float64) for g in self.generators]
+        return torch.stack(rows).to(device)
+
+    def poisson(self, mean: Tensor) -> Tensor:
+        rows = [torch.poisson(row, generator=g) for row, g in zip(mean.cpu(), self.generators, strict=True)]
+        return torch.stack(rows).to(mean.device)
+
+
+def draw_seeds(num: int, generator: torch.Generator | None) -> list[int]:
+    """One seed for each sample, from the caller's generator."""
+    device = generator.device if generator is not None else torch.device("cpu")
+    seeds: list[int] = torch.randint(2**62, (num,), generator=generator, device=device).tolist()
+    return seeds
+
+
+def categorical(weights: Float[Tensor, "*shape states"], randomness: Randomness) -> Int[Tensor, "*shape"]:
+    """Draw y with probability weights[y] / sum(weights), by inverse CDF in float64, in chunks.
+
+    The weights need not be normalised. States of weight 0 are never drawn; a row of zeros is an error of the caller.
+    """
+    uniforms = randomness.uniform(weights.shape[:-1], weights.device)
+    return invert_cdf(weights, uniforms)
+
+
+def invert_cdf(weights: Float[Tensor, "*shape states"], uniforms: Float64[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """The smallest y whose cumulative weight exceeds u times the total."""
+    states = weights.shape[-1]
+    rows = weights.reshape(-1, states)
+    chunk = max(1, CHUNK_ELEMENTS // states)
+    drawn = [_invert_rows(w, u) for w, u in zip(rows.split(chunk), uniforms.reshape(-1, 1).split(chunk), strict=True)]
+    return torch.cat(drawn).reshape(weights.shape[:-1])
+
+
+def _invert_rows(weights: Float[Tensor, "rows states"], u: Float64[Tensor, "rows 1"]) -> Int[Tensor, "rows"]:
+    cumulative = weights.cumsum(dim=1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    # u * total may round up to the total itself, which would point past the last state of positive weight.
+    target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True).squeeze(1)
+
+
+def stratified_times(
+    batch: int, generator: torch.Generator | None = None, device: torch.device | str = "cpu"
+) -> Float64[Tensor, "batch"]:
+    """t_i = (i + u_i) / B: one uniform time in each of B equal strata of [0, 1]."""
+    u = Stream(generator).uniform((batch,), torch.device(device))
+    return (torch.arange(batch, device=device, dtype=torch.float64) + u) / batch
+
+
+def random_positions(
+    batch: int,
+    length: int,
+    num: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    given: Bool[Tensor, "batch dim"] | None = None,
+) -> Int[Tensor, "batch num"]:
+    """Draw `num` of `length` positions a row without replacement; given positions come last."""
+    keys = Stream(generator).uniform((batch, length), torch.device(device))
+    if given is not None:
+        keys = keys + given
+    return keys.topk(num, dim=1, largest=False, sorted=True).indices

@@ -1,0 +1,41 @@
+"""Sampling: one loop, time grids, and reverse steps. To add a step: a small class, and one line in the table below."""
+
+from collections.abc import Callable
+
+from sddm.samplers.corrector import Corrector
+from sddm.samplers.exact import Exact
+from sddm.samplers.grids import Grid, uniform_in_log_share, uniform_in_share, uniform_in_time
+from sddm.samplers.loop import Callback, Progress, Trajectory, sample
+from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
+
+SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
+    "euler": Euler,
+    "analytical": Analytical,
+    "tau-leaping": TauLeaping,
+    "exact": Exact,
+}
+
+GRIDS: dict[str, Grid] = {
+    "time": uniform_in_time,
+    "log-share": uniform_in_log_share,
+    "share": uniform_in_share,
+}
+
+__all__ = [
+    "GRIDS",
+    "SAMPLERS",
+    "Analytical",
+    "Callback",
+    "Corrector",
+    "Euler",
+    "Exact",
+    "Grid",
+    "Progress",
+    "ReverseStep",
+    "TauLeaping",
+    "Trajectory",
+    "sample",
+    "uniform_in_log_share",
+    "uniform_in_share",
+    "uniform_in_time",
+]

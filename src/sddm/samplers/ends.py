@@ -1,0 +1,59 @@
+"""Where sampling starts and ends, for processes whose prior does not cover all states.
+
+The prior of an absorbing process is all MASK, although a share of the data is still left at T. That share has to come
+from the model, so x_T is drawn position by position from its own conditionals given all MASK: p_T(x^d | MASK ... MASK).
+At the other end, a sampler that approximates may leave a MASK, which is no data; it is drawn from its conditional.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from sddm.diffusion import Diffusion
+from sddm.processes import HORIZON
+from sddm.randomness import Randomness, Stream, categorical
+
+
+def start(
+    diffusion: Diffusion,
+    given: Bool[Tensor, "batch dim"] | None,
+    values: Int[Tensor, "batch dim"],
+    randomness: Randomness,
+) -> Int[Tensor, "batch dim"]:
+    """Draw x_T; given positions hold their values."""
+    x = diffusion.process._prior(values.shape, randomness, values.device)
+    if given is not None:
+        x = torch.where(given, values, x)
+    if diffusion.process.prior_covers_all:
+        return x
+    t = torch.full((x.shape[0],), HORIZON, dtype=torch.float64, device=x.device)
+    x = categorical(diffusion(x, t, None, given).log_xt.exp(), randomness)
+    return x if given is None else torch.where(given, values, x)
+
+
+def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbols"]:
+    """The logarithm of the law of each position of x_T, with nothing given."""
+    process, device = diffusion.process, diffusion.device
+    if process.prior_covers_all:
+        return process.prior_law().log().to(device).expand(length, -1)
+    x = process._prior((1, length), Stream(), device)
+    t = torch.full((1,), HORIZON, dtype=torch.float64, device=device)
+    return diffusion(x, t).log_xt[0]
+
+
+def finish(
+    diffusion: Diffusion,
+    x: Int[Tensor, "batch dim"],
+    t: Float64[Tensor, "batch"],
+    given: Bool[Tensor, "batch dim"] | None,
+    randomness: Randomness,
+) -> Int[Tensor, "batch dim"]:
+    """Draw whatever is no data state yet from its conditional at t, the last time before 0."""
+    num_states = diffusion.process.num_states
+    unfinished = x >= num_states
+    if not bool(unfinished.any()):
+        return x
+    drawn = categorical(diffusion(x, t, None, given).log_xt[..., :num_states].exp(), randomness)
+    return torch.where(unfinished, drawn, x)

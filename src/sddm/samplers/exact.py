@@ -1,0 +1,121 @@
+"""The reverse jump process itself, simulated event by event: slow, and right. The referee of the other steps.
+
+Time is measured by the clock tau = B(0, t), in which the forward rates are constant. Over a stretch of the clock,
+`Process._exit_bound` bounds the rate at which the reverse process can leave each state, whatever the data. Candidate
+events come at the sum of these bounds; a candidate picks a position in proportion to its bound, the model is asked for
+its conditional at that position alone, and the jump to y is accepted with probability R(x -> y) / bound (thinning).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.diffusion import Diffusion
+from sddm.processes import Process
+from sddm.randomness import Randomness, categorical
+from sddm.samplers.jumps import LARGEST_LOG_RATIO
+from sddm.samplers.steps import Analytical
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Event-by-event simulation. Its law does not depend on the number of steps.
+
+    Reverse rates diverge as t -> 0, where a position is still noised with probability of about gap * tau. From
+    gap * tau = `floor` on, the rest of the way to t = 0 is one analytical step, of an error of order (dim * floor)^2;
+    a model that does not predict x_0 simply stops there. Rates of the model above the bound, which no data
+    could cause, are cut off at it.
+    """
+
+    floor: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _checks.positive(self.floor, "floor")
+
+    def check(self, diffusion: Diffusion) -> None:
+        pass
+
+    def __call__(
+        self,
+        diffusion: Diffusion,
+        x: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        s: Float64[Tensor, "batch"],
+        given: Bool[Tensor, "batch dim"] | None,
+        randomness: Randomness,
+    ) -> Int[Tensor, "batch dim"]:
+        process = diffusion.process
+        floor = torch.full_like(t, self.floor / process.gap)
+        stop = torch.maximum(process._integral(0.0, s), floor)
+        clock = process._integral(0.0, t)
+        while bool((clock > stop).any()):
+            early = torch.maximum(clock / 2, stop)
+            x, clock = _stretch(diffusion, x, clock, early, given, randomness)
+        if bool((s > 0).all()) or not diffusion.model.implicit:
+            return x
+        return Analytical()(diffusion, x, process.schedule.inverse(stop), s, given, randomness)
+
+
+def _stretch(
+    diffusion: Diffusion,
+    x: Int[Tensor, "batch dim"],
+    clock: Float64[Tensor, "batch"],
+    early: Float64[Tensor, "batch"],
+    given: Bool[Tensor, "batch dim"] | None,
+    randomness: Randomness,
+) -> tuple[Int[Tensor, "batch dim"], Float64[Tensor, "batch"]]:
+    """Run the clock of every row down to `early`, with the bounds that hold there."""
+    process = diffusion.process
+    bounds = process._exit_bound(early)
+    while bool((clock > early).any()):
+        bound = bounds.gather(1, x)
+        if given is not None:
+            bound = torch.where(given, 0, bound)
+        u = randomness.uniform((x.shape[0], 3), x.device)
+        wait = -torch.log1p(-u[:, 0]) / bound.sum(1)  # infinite where no position can leave its state
+        running = clock > early
+        event = running & (clock - wait > early)
+        clock = torch.where(event, clock - wait, torch.where(running, early, clock))
+        if bool(event.any()):
+            position = categorical(bound + (bound.sum(1, keepdim=True) == 0), _Fixed(u[:, 1]))[:, None]
+            proposal = _thinned_jump(diffusion, process, x, clock, position, bound, given, u[:, 2:])
+            x = torch.where(event[:, None], x.scatter(1, position, proposal), x)
+    return x, clock
+
+
+def _thinned_jump(
+    diffusion: Diffusion,
+    process: Process,
+    x: Int[Tensor, "batch dim"],
+    clock: Float64[Tensor, "batch"],
+    position: Int[Tensor, "batch 1"],
+    bound: Float64[Tensor, "batch dim"],
+    given: Bool[Tensor, "batch dim"] | None,
+    u: Float64[Tensor, "batch 1"],
+) -> Int[Tensor, "batch 1"]:
+    """At one position a row: to y with probability R(x -> y) / bound, else stay."""
+    log_xt = diffusion(x, process.schedule.inverse(clock), position, given).log_xt.double()
+    here = x.gather(1, position)
+    ratio = (log_xt - log_xt.gather(-1, here[..., None])).clamp_(max=LARGEST_LOG_RATIO).exp_()
+    rates = ratio * process._rate_column(here, torch.float64)
+    limit = bound.gather(1, position)
+    stay = (limit - rates.sum(-1)).clamp_(min=0)
+    return categorical(rates.scatter_(-1, here[..., None], stay[..., None]), _Fixed(u))
+
+
+class _Fixed:
+    """A source of randomness that hands out uniforms drawn beforehand."""
+
+    def __init__(self, uniforms: Tensor) -> None:
+        self.uniforms = uniforms
+
+    def uniform(self, shape: object, device: torch.device) -> Tensor:
+        return self.uniforms
+
+    def poisson(self, mean: Tensor) -> Tensor:
+        raise AssertionError("fixed uniforms hold no Poisson counts")

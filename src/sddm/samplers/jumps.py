@@ -1,0 +1,74 @@
+"""Reverse rates, and the ways to jump by given hazards (rate times duration) in all positions at once."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from sddm.diffusion import Diffusion
+from sddm.marginals import Marginals
+from sddm.processes import Process
+from sddm.randomness import Randomness, categorical
+
+LARGEST_LOG_RATIO = 60.0
+"""Ratios p(y)/p(x) above e^60 act as e^60: such a jump is certain either way, and float32 stays finite."""
+
+Batch = Float64[Tensor, "batch"]
+
+
+def reverse_rates(
+    process: Process, marginals: Marginals, x: Int[Tensor, "batch dim"], t: Batch
+) -> Float[Tensor, "batch dim symbols"]:
+    """R_t(x -> y at d) = Q_t(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d."""
+    log_xt = marginals.log_xt
+    ratio = (log_xt - log_xt.gather(-1, x[..., None])).clamp_(max=LARGEST_LOG_RATIO).exp_()
+    return process._times_rate_to(ratio, x, t)
+
+
+def rates_at(
+    diffusion: Diffusion, x: Int[Tensor, "batch dim"], t: Batch, given: Bool[Tensor, "batch dim"] | None
+) -> Float[Tensor, "batch dim symbols"]:
+    """The reverse rates of a diffusion's model."""
+    return reverse_rates(diffusion.process, diffusion(x, t, None, given), x, t)
+
+
+def draw_or_stay(
+    weights: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"], randomness: Randomness
+) -> Int[Tensor, "batch dim"]:
+    """Draw from the weights; where all of them vanish (a state the model holds impossible), keep x."""
+    stuck = (weights.sum(-1, keepdim=True) == 0).to(weights.dtype)
+    return categorical(weights.scatter_add_(-1, x[..., None], stuck), randomness)
+
+
+def euler_jump(
+    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
+) -> Int[Tensor, "batch dim"]:
+    """Jump to y with probability hazard[y], else stay; clipped to be non-negative, then normalised. Consumes hazard."""
+    stay = (1 - hazard.sum(-1, keepdim=True)).clamp_(min=0)
+    return categorical(hazard.scatter_(-1, x[..., None], stay), randomness)
+
+
+def single_leap(
+    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
+) -> Int[Tensor, "batch dim"]:
+    """Poisson counts of jumps with these means, where a position that would jump more than once is left as it is.
+
+    So y is reached with probability hazard[y] exp(-total) and x kept with 1 - total exp(-total): one categorical draw.
+    Consumes hazard.
+    """
+    total = hazard.sum(-1, keepdim=True)
+    once = torch.exp(-total)
+    # total * exp(-total) is at most 1/e, so that staying always has positive probability
+    weights = hazard.mul_(once).scatter_(-1, x[..., None], 1 - total * once)
+    return categorical(weights, randomness)
+
+
+def summed_leap(
+    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
+) -> Int[Tensor, "batch dim"]:
+    """Poisson counts of jumps with these means, whose distances add up; clipped to the range. For ordered states."""
+    counts = randomness.poisson(hazard)
+    level = torch.arange(hazard.shape[-1], dtype=hazard.dtype, device=x.device)
+    moved = x + (counts * (level - x[..., None])).sum(-1).round().long()
+    return moved.clamp(0, hazard.shape[-1] - 1)

@@ -1,0 +1,198 @@
+"""The one sampling loop: every sampler, corrector, condition and grid goes through it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from tqdm import tqdm
+
+from sddm import _checks
+from sddm.conditions import Condition
+from sddm.diffusion import Diffusion
+from sddm.randomness import StreamPerSample, draw_seeds
+from sddm.samplers.corrector import Corrector
+from sddm.samplers.ends import finish, start
+from sddm.samplers.grids import Grid, check_grid, uniform_in_time
+from sddm.samplers.steps import Analytical, Euler, ReverseStep
+
+BATCH_ELEMENTS = 1 << 24
+"""The default batch holds at most this many (sample, position, state) triples."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees: after how many steps of how many, at what time, which samples, and their tokens."""
+
+    step: int
+    steps: int
+    t: float
+    rows: slice
+    tokens: Int[Tensor, "batch dim"]
+
+
+Callback = Callable[[Progress], None]
+
+
+@dataclass
+class Trajectory:
+    """A callback that records every time of the grid: `times` (steps + 1,) and `tokens` (steps + 1, num, dim).
+
+    >>> path = Trajectory()
+    >>> sample(diffusion, 16, steps=50, callback=path)
+    >>> path.tokens[0], path.tokens[-1]                    # noise, samples
+    """
+
+    times: list[float] = field(default_factory=list)
+    _batches: dict[int, list[Tensor]] = field(default_factory=dict, repr=False)
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.step == len(self.times):
+            self.times.append(progress.t)
+        self._batches.setdefault(progress.step, []).append(progress.tokens.cpu().clone())
+
+    @property
+    def tokens(self) -> Int[Tensor, "times num dim"]:
+        return torch.stack([torch.cat(self._batches[step]) for step in sorted(self._batches)])
+
+
+def sample(
+    diffusion: Diffusion,
+    num: int,
+    steps: int = 100,
+    sampler: ReverseStep | None = None,
+    corrector: Corrector | None = None,
+    condition: Condition | None = None,
+    generator: torch.Generator | None = None,
+    callback: Callback | None = None,
+    *,
+    grid: Grid | Tensor = uniform_in_time,
+    length: int | None = None,
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> Int[Tensor, "num dim"]:
+    """Generate `num` samples by running the process backwards from T to 0.
+
+    Each sample has a seed of its own, drawn from the generator, so that the same generator gives the same samples
+    whatever the batch size.
+
+    sampler: a reverse step; Analytical() for a model that predicts x_0, else Euler().
+    corrector: run after every step, at the time of arrival.
+    condition: positions that are known and stay as they are.
+    callback: called with a `Progress` before the first and after every step; see `Trajectory`.
+    grid: a rule for the times of the steps, or the times themselves (then `steps` is not used).
+    length: the number of positions, for a model that takes any.
+    progress: a progress bar; by default, when a terminal watches.
+
+    >>> sample(diffusion, 64, steps=50, generator=torch.Generator().manual_seed(0))
+    """
+    if not isinstance(diffusion, Diffusion):
+        raise TypeError(f"diffusion must be an sddm.Diffusion, but it is a {type(diffusion).__name__}.")
+    _checks.whole(num, "num", 1)
+    step = _choose_step(diffusion, sampler)
+    if corrector is not None and not isinstance(corrector, Corrector):
+        raise TypeError(
+            f"corrector must be an sddm.samplers.Corrector or None, but it is a {type(corrector).__name__}."
+        )
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
+    length = _choose_length(diffusion, length)
+    times = check_grid(grid) if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
+    if condition is not None and not isinstance(condition, Condition):
+        raise TypeError(f"condition must be an sddm.Condition, but it is a {type(condition).__name__}.")
+    known = None if condition is None else condition.for_samples(num, length, diffusion.process.num_states)
+    if batch_size is None:
+        batch_size = min(4096, max(1, BATCH_ELEMENTS // (length * diffusion.process.num_symbols)))
+    _checks.whole(batch_size, "batch_size", 1)
+    seeds = draw_seeds(num, _checks.generator(generator))
+
+    training = diffusion.training
+    diffusion.eval()
+    starts = range(0, num, batch_size)
+    bar = tqdm(
+        total=len(starts) * (len(times) - 1),
+        desc="sampling",
+        unit="step",
+        leave=False,
+        disable=not (sys.stderr.isatty() if progress is None else progress),
+    )
+    batches = []
+    try:
+        with torch.inference_mode(), bar:
+            for first in starts:
+                rows = slice(first, min(first + batch_size, num))
+                tell = _teller(rows, len(times) - 1, callback, bar)
+                batches.append(_sample_batch(diffusion, seeds[rows], length, times, step, corrector, known, rows, tell))
+    finally:
+        diffusion.train(training)
+    # Out of inference mode, so that the caller may train on what was sampled.
+    return torch.cat(batches).clone()
+
+
+def _sample_batch(
+    diffusion: Diffusion,
+    seeds: Sequence[int],
+    length: int,
+    times: Tensor,
+    step: ReverseStep,
+    corrector: Corrector | None,
+    known: tuple[Tensor, Tensor] | None,
+    rows: slice,
+    tell: Callable[[int, float, Tensor], None],
+) -> Int[Tensor, "batch dim"]:
+    device = diffusion.device
+    randomness = StreamPerSample(seeds)
+    values = torch.zeros(len(seeds), length, dtype=torch.int64, device=device)
+    given = None
+    if known is not None:
+        given, values = (k[rows].to(device) for k in known)
+    x = start(diffusion, given, values, randomness)
+    tell(0, float(times[0]), x)
+    for i in range(len(times) - 1):
+        t, s = (time.to(device).expand(len(seeds)) for time in times[i : i + 2])
+        x = step(diffusion, x, t, s, given, randomness)
+        if given is not None:
+            x = torch.where(given, values, x)
+        if corrector is not None:
+            x = corrector(diffusion, x, t, s, given, randomness)
+        if i == len(times) - 2:
+            x = finish(diffusion, x, t, given, randomness)
+        tell(i + 1, float(s[0]), x)
+    return x
+
+
+def _teller(rows: slice, steps: int, callback: Callback | None, bar: Any) -> Callable[[int, float, Tensor], None]:
+    def tell(step: int, t: float, x: Tensor) -> None:
+        if step:
+            bar.update()
+        if callback is not None:
+            callback(Progress(step, steps, t, rows, x))
+
+    return tell
+
+
+def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
+    if sampler is None:
+        return Analytical() if diffusion.model.implicit else Euler()
+    if not callable(sampler) or not hasattr(sampler, "check"):
+        raise TypeError(f"sampler must be a reverse step such as sddm.samplers.Euler(), but it is {sampler!r}.")
+    sampler.check(diffusion)
+    return sampler
+
+
+def _choose_length(diffusion: Diffusion, length: int | None) -> int:
+    if length is None:
+        if diffusion.length is None:
+            raise ValueError("length must be given: this model takes sequences of any length.")
+        return diffusion.length
+    _checks.whole(length, "length", 1)
+    _checks.require(
+        diffusion.length in (None, length),
+        f"length is {length}, but the model was built for {diffusion.length} positions.",
+    )
+    return length

@@ -1,0 +1,99 @@
+"""Reverse steps that need one evaluation of the model: from x_t to x_s, s < t, in all positions at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Bool, Float64, Int
+from torch import Tensor
+
+from sddm.diffusion import Diffusion
+from sddm.randomness import Randomness
+from sddm.samplers.jumps import draw_or_stay, euler_jump, rates_at, single_leap, summed_leap
+
+Tokens = Int[Tensor, "batch dim"]
+Batch = Float64[Tensor, "batch"]
+Given = Bool[Tensor, "batch dim"]
+
+
+@runtime_checkable
+class ReverseStep(Protocol):
+    """A step of the reverse process. To add one: a small class like those below, and one line in `SAMPLERS`."""
+
+    def check(self, diffusion: Diffusion) -> None:
+        """Say in a sentence why this step cannot sample this diffusion, if so."""
+        ...
+
+    def __call__(
+        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
+    ) -> Tokens:
+        """Draw x_s given x_t."""
+        ...
+
+
+@dataclass(frozen=True)
+class Euler:
+    """Rates held fixed over the step: to y with probability (t - s) R_t(x -> y), clipped, else stay (Section 4.2)."""
+
+    def check(self, diffusion: Diffusion) -> None:
+        pass
+
+    def __call__(
+        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
+    ) -> Tokens:
+        rates = rates_at(diffusion, x, t, given)
+        return euler_jump(x, rates.mul_(duration(t, s, rates)), randomness)
+
+
+@dataclass(frozen=True)
+class Analytical:
+    """The reverse transition itself, one position at a time (Section 4.3):
+
+        p(X_s^d = y | x_t)  is proportional to  P_{s->t}(x_t^d | y) * (p_{0|t}(. | x_t^{\\d}) P_{0->s})(y).
+
+    Exact in one dimension for any step. Needs a model that predicts x_0.
+    """
+
+    def check(self, diffusion: Diffusion) -> None:
+        if not diffusion.model.implicit:
+            raise ValueError(
+                "sampler: Analytical needs a model that predicts x0, but this one predicts x_t directly. "
+                "Use Euler(), or build the model with implicit=True."
+            )
+
+    def __call__(
+        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
+    ) -> Tokens:
+        process = diffusion.process
+        log_x0 = diffusion(x, t, None, given).require_x0("Analytical")
+        earlier = process._push_log(log_x0, process._integral(0.0, s))
+        weights = process._times_likelihood(earlier.exp_(), x, process._integral(s, t))
+        return draw_or_stay(weights, x, randomness)
+
+
+@dataclass(frozen=True)
+class TauLeaping:
+    """Rates held fixed, Poisson numbers of jumps. Of a categorical position that would jump more than once all jumps
+    are rejected; for ordered states (ordinal=True) the jumps add up."""
+
+    ordinal: bool = False
+
+    def check(self, diffusion: Diffusion) -> None:
+        if self.ordinal and not diffusion.process.ordinal:
+            raise ValueError(
+                f"sampler: TauLeaping(ordinal=True) adds up jumps, but {type(diffusion.process).__name__} "
+                "has no ordered states. Use TauLeaping()."
+            )
+
+    def __call__(
+        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
+    ) -> Tokens:
+        rates = rates_at(diffusion, x, t, given)
+        leap = summed_leap if self.ordinal else single_leap
+        return leap(x, rates.mul_(duration(t, s, rates)), randomness)
+
+
+def duration(t: Batch, s: Batch, like: Tensor) -> Tensor:
+    """t - s, to multiply rates with."""
+    return (t - s).to(like.dtype)[:, None, None]

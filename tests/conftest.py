@@ -1,0 +1,18 @@
+"""Every annotated shape and dtype of the package is checked while the tests run."""
+
+from jaxtyping import install_import_hook
+
+with install_import_hook("sddm", "beartype.beartype"):
+    import sddm  # noqa: F401
+
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("sddm", deadline=None, max_examples=25, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("sddm")
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(20230501)
