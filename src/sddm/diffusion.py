@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sddm import _checks
 from sddm.config import build, describe
 from sddm.marginals import MODELS, MarginalModel, Marginals
+from sddm.networks import NETWORKS
 from sddm.processes import PROCESSES, Process
 from sddm.schedules import SCHEDULES
 
@@ -106,7 +107,7 @@ class Diffusion(nn.Module):
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **MODELS}
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS}
 
 
 def _locate(source: str | Path) -> Path:

@@ -28,8 +28,8 @@ are unbiased. What A_x loses is the noise of its own row means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float64, Int
@@ -38,14 +38,11 @@ from torch.nn.functional import one_hot, pad
 
 from sddm import _checks
 
-MAX_ONE_HOT_STATES = 16
+MAX_PRODUCT_STATES = 16
 """Up to here a product of one-hot rows counts agreements faster than comparisons do."""
 
 MIN_ROWS_FOR_ERROR = 4
 """V_xx divides by n - 3."""
-
-LogKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Fills its third argument with -bandwidth * Hamming between the rows of the first two."""
 
 
 class MMD(NamedTuple):
@@ -63,7 +60,8 @@ def hamming_mmd(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], bandwidth: flo
     variance 4 A_x / n + 4 A_y / m is never negative, so an estimate of it below zero counts as zero; where the
     laws are equal or nearly so this makes the standard error some 10 or 20 percent large rather than too small.
 
-    Memory holds one chunk x chunk block of the kernel in float64, whatever the number of rows.
+    Memory holds one chunk x chunk block of the kernel in float64 and features of two chunks of rows, whatever
+    the number of rows.
 
     >>> x = torch.randint(2, (500, 32), generator=torch.Generator().manual_seed(0))
     >>> y = torch.randint(2, (400, 32), generator=torch.Generator().manual_seed(1))
@@ -90,10 +88,13 @@ def hamming_mmd(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], bandwidth: flo
     bandwidth = _checks.positive(bandwidth, "bandwidth")
     chunk = _checks.whole(chunk, "chunk", least=1)
 
-    log_kernel = _log_kernel(num_states=1 + int(max(x.max(), y.max())), bandwidth=bandwidth)
-    xx = _within(x, log_kernel, chunk)
-    yy = _within(y, log_kernel, chunk)
-    xy = _between(x, y, log_kernel, chunk)
+    num_states = max(2, 1 + int(x.max()), 1 + int(y.max()))
+    kernel: _LogKernel = (
+        _Products(num_states, x.shape[1], bandwidth) if num_states <= MAX_PRODUCT_STATES else _Comparisons(bandwidth)
+    )
+    xx = _within(x, kernel, chunk)
+    yy = _within(y, kernel, chunk)
+    xy = _between(x, y, kernel, chunk)
     value = xx.mean + yy.mean - 2 * xy.mean
     if min(len(x), len(y)) < MIN_ROWS_FOR_ERROR:
         return MMD(value, float("nan"))
@@ -155,11 +156,11 @@ def _spread(sums: Float64[Tensor, "n"]) -> float:
     return float((sums - sums.mean()).square().sum())
 
 
-def _within(x: Int[Tensor, "n dim"], log_kernel: LogKernel, chunk: int) -> _Within:
+def _within(x: Int[Tensor, "n dim"], kernel: _LogKernel, chunk: int) -> _Within:
     """Sums over distinct pairs; of two mirrored blocks only one is computed."""
     rows = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     squares = rows.new_zeros(())
-    for i, j, block in _blocks(x, x, log_kernel, chunk, symmetric=True):
+    for i, j, block in _blocks(x, x, kernel, chunk, symmetric=True):
         if i == j:
             block.fill_diagonal_(0)
             squares += _sum_of_squares(block)
@@ -170,11 +171,11 @@ def _within(x: Int[Tensor, "n dim"], log_kernel: LogKernel, chunk: int) -> _With
     return _Within(rows, squares)
 
 
-def _between(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], log_kernel: LogKernel, chunk: int) -> _Between:
+def _between(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], kernel: _LogKernel, chunk: int) -> _Between:
     rows = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     columns = rows.new_zeros(len(y))
     squares = rows.new_zeros(())
-    for i, j, block in _blocks(x, y, log_kernel, chunk):
+    for i, j, block in _blocks(x, y, kernel, chunk):
         rows[i] += block.sum(dim=1)
         columns[j] += block.sum(dim=0)
         squares += _sum_of_squares(block)
@@ -184,18 +185,19 @@ def _between(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], log_kernel: LogKe
 def _blocks(
     x: Int[Tensor, "n dim"],
     y: Int[Tensor, "m dim"],
-    log_kernel: LogKernel,
+    kernel: _LogKernel,
     chunk: int,
     symmetric: bool = False,
 ) -> Iterator[tuple[slice, slice, Float64[Tensor, "rows columns"]]]:
     """The kernel block by block (from the diagonal on if symmetric); each block overwrites the one before."""
     memory = torch.empty(min(chunk, len(x)) * min(chunk, len(y)), dtype=torch.float64, device=x.device)
     for i in _slices(len(x), chunk):
+        left = kernel.features(x[i])
         for j in _slices(len(y), chunk):
             if symmetric and j.start < i.start:
                 continue
             block = memory[: (i.stop - i.start) * (j.stop - j.start)].view(i.stop - i.start, j.stop - j.start)
-            yield i, j, log_kernel(x[i], y[j], block).exp_()
+            yield i, j, kernel.fill(left, kernel.features(y[j]), block).exp_()
 
 
 def _slices(num: int, chunk: int) -> list[slice]:
@@ -207,33 +209,54 @@ def _sum_of_squares(block: Float64[Tensor, "rows columns"]) -> Float64[Tensor, "
     return flat.dot(flat)
 
 
-def _log_kernel(num_states: int, bandwidth: float) -> LogKernel:
-    """-bandwidth * Hamming: by matrix multiplication where there are few states, by comparison otherwise."""
+@runtime_checkable
+class _LogKernel(Protocol):
+    """-bandwidth * Hamming between the rows of two sets, from features of each row."""
 
-    def signs(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        # Of entries +-1, x . y = D - 2 Hamming.
-        return _scaled_product(2 * x.double() - 1, 2 * y.double() - 1, bandwidth / 2, x.shape[1], out)
+    def features(self, tokens: Tensor) -> Tensor: ...
 
-    def indicators(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        # Of one-hot rows, x . y = D - Hamming.
-        left, right = (one_hot(tokens, num_states).flatten(start_dim=1).double() for tokens in (x, y))
-        return _scaled_product(left, right, bandwidth, x.shape[1], out)
-
-    def comparisons(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        return torch.mul(torch.cdist(x.double(), y.double(), p=0.0), -bandwidth, out=out)
-
-    if num_states <= 2:
-        return signs
-    return indicators if num_states <= MAX_ONE_HOT_STATES else comparisons
+    def fill(self, left: Tensor, right: Tensor, out: Tensor) -> Tensor: ...
 
 
-def _scaled_product(
-    left: Float64[Tensor, "rows features"],
-    right: Float64[Tensor, "columns features"],
-    scale: float,
-    offset: int,
-    out: Float64[Tensor, "rows columns"],
-) -> Float64[Tensor, "rows columns"]:
-    """Fill out with scale * (left . right - offset); the offset is one more feature, to save a pass."""
-    left, right = pad(scale * left, (0, 1), value=-scale * offset), pad(right, (0, 1), value=1.0)
-    return torch.mm(left, right.T, out=out)
+class _Products:
+    """For few states, a matrix multiplication: x . y = D - 2 Hamming of entries +-1, D - Hamming of one-hot rows.
+
+    One more feature, 1 on the right and -D on the left, takes the D away without another pass over the block.
+    """
+
+    def __init__(self, num_states: int, dim: int, bandwidth: float) -> None:
+        self.num_states, self.dim = num_states, dim
+        self.scale = bandwidth / 2 if num_states == 2 else bandwidth
+
+    def features(self, tokens: Int[Tensor, "rows dim"]) -> Float64[Tensor, "rows features"]:
+        if self.num_states == 2:
+            return pad(2 * tokens.double() - 1, (0, 1), value=1.0)
+        return pad(one_hot(tokens, self.num_states).flatten(start_dim=1).double(), (0, 1), value=1.0)
+
+    def fill(
+        self,
+        left: Float64[Tensor, "rows features"],
+        right: Float64[Tensor, "columns features"],
+        out: Float64[Tensor, "rows columns"],
+    ) -> Float64[Tensor, "rows columns"]:
+        left = self.scale * left
+        left[:, -1] *= -self.dim
+        return torch.mm(left, right.T, out=out)
+
+
+class _Comparisons:
+    """For many states, position by position: the distance with exponent 0 counts the entries that differ."""
+
+    def __init__(self, bandwidth: float) -> None:
+        self.bandwidth = bandwidth
+
+    def features(self, tokens: Int[Tensor, "rows dim"]) -> Float64[Tensor, "rows dim"]:
+        return tokens.double()
+
+    def fill(
+        self,
+        left: Float64[Tensor, "rows dim"],
+        right: Float64[Tensor, "columns dim"],
+        out: Float64[Tensor, "rows columns"],
+    ) -> Float64[Tensor, "rows columns"]:
+        return torch.mul(torch.cdist(left, right, p=0.0), -self.bandwidth, out=out)

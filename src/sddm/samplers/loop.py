@@ -41,18 +41,21 @@ Callback = Callable[[Progress], None]
 
 @dataclass
 class Trajectory:
-    """A callback that records every time of the grid: `times` (steps + 1,) and `tokens` (steps + 1, num, dim).
+    """A callback that records the noise, every `every`-th step and the result: `times` and `tokens` (times, num, dim).
 
     >>> path = Trajectory()
     >>> sample(diffusion, 16, steps=50, callback=path)
     >>> path.tokens[0], path.tokens[-1]                    # noise, samples
     """
 
-    times: list[float] = field(default_factory=list)
-    _batches: dict[int, list[Tensor]] = field(default_factory=dict, repr=False)
+    every: int = 1
+    times: list[float] = field(default_factory=list, init=False)
+    _batches: dict[int, list[Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __call__(self, progress: Progress) -> None:
-        if progress.step == len(self.times):
+        if progress.step % self.every and progress.step != progress.steps:
+            return
+        if progress.step not in self._batches:
             self.times.append(progress.t)
         self._batches.setdefault(progress.step, []).append(progress.tokens.cpu().clone())
 

@@ -1,0 +1,58 @@
+"""Pictures of points in the plane: data beside samples, and the reverse process as a strip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.colors import PowerNorm
+
+Points = Float[ndarray, "num 2"]
+
+INK, PAPER = "#22223b", "#ffffff"
+BINS = 160
+
+
+def side_by_side(panels: Sequence[tuple[str, Points]], path: Path, extent: float = 4.5) -> None:
+    """One density a panel, all on the same scale."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.2 * len(panels), 3.5), squeeze=False, facecolor=PAPER)
+    for axis, (title, points) in zip(axes[0], panels, strict=True):
+        _density(axis, points, extent)
+        axis.set_title(title, fontsize=11, color=INK)
+    _write(figure, path)
+
+
+def strip(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: float = 4.5) -> None:
+    """The same samples at several times, from noise on the left to data on the right."""
+    panels = [(f"t = {t:.2f}", cloud) for t, cloud in zip(times, clouds, strict=True)]
+    figure, axes = plt.subplots(1, len(panels), figsize=(2.1 * len(panels), 2.5), squeeze=False, facecolor=PAPER)
+    for axis, (title, points) in zip(axes[0], panels, strict=True):
+        _density(axis, points, extent)
+        axis.set_title(title, fontsize=10, color=INK)
+    _write(figure, path)
+
+
+def _density(axis: Any, points: Points, extent: float) -> None:
+    edges = np.linspace(-extent, extent, BINS + 1)
+    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=[edges, edges])
+    axis.imshow(counts.T, origin="lower", extent=(-extent, extent, -extent, extent), cmap="magma", norm=PowerNorm(0.5))
+    axis.set_xticks([])
+    axis.set_yticks([])
+    for side in axis.spines.values():
+        side.set_visible(False)
+
+
+def _write(figure: Any, path: Path) -> None:
+    figure.tight_layout(pad=0.6)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

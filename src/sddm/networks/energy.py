@@ -1,0 +1,153 @@
+"""Energy functions f(x, t), and the energies of all sequences that differ from x in one position.
+
+To know the conditionals at k positions one needs f at k(C - 1) + 1 sequences: x itself, and x with each of the other
+values in each of these positions. A network that can share work between them says how in `replaced`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor, nn
+
+from sddm import _checks
+from sddm.config import Configurable
+from sddm.networks.chunks import in_chunks
+from sddm.networks.embeddings import sinusoidal
+
+
+class EnergyNetwork(nn.Module, Configurable, ABC):
+    """f(x, t) for sequences of `length` tokens with `num_tokens` values each."""
+
+    num_tokens: int
+    length: int | None
+
+    @abstractmethod
+    def forward(
+        self, x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], given: Bool[Tensor, "batch dim"] | None = None
+    ) -> Float[Tensor, "batch"]:
+        """f(x, t)."""
+
+    @abstractmethod
+    def replaced(
+        self,
+        x: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"],
+        given: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Float[Tensor, "batch num tokens"]:
+        """f([x with value c at position d], t) for every c, and for every d of `positions`."""
+
+
+def other_values(here: Int[Tensor, "batch num"], num_tokens: int) -> Int[Tensor, "batch num others"]:
+    """The values that a position does not hold, in ascending order."""
+    values = torch.arange(num_tokens - 1, device=here.device)
+    return values + (values >= here[..., None])
+
+
+def with_own_value(
+    others: Float[Tensor, "batch num others"], own: Float[Tensor, "batch"], here: Int[Tensor, "batch num"]
+) -> Float[Tensor, "batch num tokens"]:
+    """Insert the energy of x itself where a position keeps the value it holds."""
+    num_tokens = others.shape[-1] + 1
+    if num_tokens == 2:
+        pair = torch.stack([own[:, None].expand_as(here), others[..., 0]], dim=-1)
+        return torch.where((here == 0)[..., None], pair, pair.flip(-1))
+    everything = others.new_empty(*here.shape, num_tokens)
+    everything = everything.scatter(-1, other_values(here, num_tokens), others)
+    return everything.scatter(-1, here[..., None], own[:, None, None].expand(*here.shape, 1))
+
+
+class MLPEnergy(EnergyNetwork):
+    """The energy of the paper's synthetic experiment: an MLP on the tokens, with a sinusoidal embedding of the time
+    added before each activation (elu).
+
+    The first layer is a sum of one weight column a position, W[d, x^d]; changing x^d from a to c only adds
+    W[d, c] - W[d, a] to it. Binary tokens enter as the numbers 0 and 1, so that W[d, 0] = 0 and W[d, 1] is learned.
+    """
+
+    def __init__(
+        self, length: int, num_tokens: int = 2, width: int = 256, layers: int = 3, chunk_rows: int = 1 << 16
+    ) -> None:
+        super().__init__()
+        self.length = _checks.whole(length, "length", 1)
+        self.num_tokens = _checks.whole(num_tokens, "num_tokens", 2)
+        self.width = _checks.whole(width, "width", 2)
+        self.chunk_rows = _checks.whole(chunk_rows, "chunk_rows", 1)
+        _checks.whole(layers, "layers", 1)
+        inputs = length if num_tokens == 2 else length * num_tokens
+        self.first = nn.Linear(inputs, width)
+        self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
+        self.time = nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, width * layers))
+        self.last = nn.Linear(width, 1)
+
+    @property
+    def columns(self) -> Float[Tensor, "dim tokens width"]:
+        """W[d, c], the weight column of value c in position d."""
+        assert self.length is not None
+        weight = self.first.weight.T
+        if self.num_tokens == 2:
+            return torch.stack([torch.zeros_like(weight), weight], dim=1)
+        return weight.reshape(self.length, self.num_tokens, self.width)
+
+    def _first(self, x: Int[Tensor, "batch dim"]) -> Float[Tensor, "batch width"]:
+        if self.num_tokens == 2:
+            return self.first(x.to(self.first.weight.dtype))
+        index = x + torch.arange(x.shape[1], device=x.device) * self.num_tokens
+        return F.embedding_bag(index, self.first.weight.T.contiguous(), mode="sum") + self.first.bias
+
+    def _upper(
+        self, h: Float[Tensor, "batch copies width"], times: Float[Tensor, "batch layers width"]
+    ) -> Float[Tensor, "batch copies"]:
+        """All layers after the sum of columns. Consumes h."""
+        h = F.elu(h.add_(times[:, None, 0]), inplace=True)
+        for i, layer in enumerate(self.hidden):
+            h = F.elu(layer(h).add_(times[:, None, i + 1]), inplace=True)
+        return self.last(h).squeeze(-1)
+
+    def _times(self, t: Float64[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
+        embedding = sinusoidal(t, self.width).to(self.first.weight.dtype)
+        return self.time(embedding).unflatten(1, (-1, self.width))
+
+    def forward(
+        self, x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], given: Bool[Tensor, "batch dim"] | None = None
+    ) -> Float[Tensor, "batch"]:
+        """f(x, t)."""
+        return self._upper(self._first(x)[:, None], self._times(t)).squeeze(1)
+
+    def replaced(
+        self,
+        x: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"],
+        given: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Float[Tensor, "batch num tokens"]:
+        """The energies of x and its neighbours, from k(C - 1) + 1 evaluations of the upper layers."""
+        here = x.gather(1, positions)
+        first, times = self._first(x), self._times(t)
+        copies = positions.shape[1] * (self.num_tokens - 1) + 1
+        energies = in_chunks(self._energies, (first, times, positions, here), max(1, self.chunk_rows // copies))
+        own, others = energies[:, 0], energies[:, 1:].unflatten(1, (-1, self.num_tokens - 1))
+        return with_own_value(others, own, here)
+
+    def _energies(
+        self,
+        first: Float[Tensor, "batch width"],
+        times: Float[Tensor, "batch layers width"],
+        positions: Int[Tensor, "batch num"],
+        here: Int[Tensor, "batch num"],
+    ) -> Float[Tensor, "batch copies"]:
+        """The energies of x and then of its neighbours, position by position."""
+        if self.num_tokens == 2:
+            column = F.embedding(positions, self.first.weight.T)
+            change = column * (1 - 2 * here[..., None])
+        else:
+            columns = self.columns.flatten(0, 1)
+            base = positions * self.num_tokens
+            others = F.embedding(base[..., None] + other_values(here, self.num_tokens), columns)
+            change = (others - F.embedding(base + here, columns)[..., None, :]).flatten(1, 2)
+        change = torch.cat([torch.zeros_like(change[:, :1]), change], dim=1)
+        return self._upper(change + first[:, None], times)
