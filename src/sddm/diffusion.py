@@ -58,15 +58,21 @@ class Diffusion(nn.Module):
         t: Float[Tensor, "batch"],
         positions: Int[Tensor, "batch num"] | None = None,
         condition: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
-        """The conditionals at x_t, at all positions or at `positions`; `condition` marks positions with clean data."""
+        """The conditionals at x_t, at all positions or at `positions`.
+
+        `condition` marks positions that hold clean data, `padding` those that do not exist (in shorter rows).
+        """
         xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
         t = _checks.times(t, xt.shape[0], "t")
         if positions is not None:
             positions = _checks.positions(positions, *xt.shape)
         if condition is not None:
             condition = _checks.boolean_mask(condition, xt.shape, "condition")
-        return self(xt, t, positions, condition)
+        if padding is not None:
+            padding = _checks.boolean_mask(padding, xt.shape, "padding")
+        return self(xt, t, positions, condition, padding)
 
     def forward(
         self,
@@ -74,10 +80,12 @@ class Diffusion(nn.Module):
         t: Float64[Tensor, "batch"],
         positions: Int[Tensor, "batch num"] | None = None,
         given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
         """`marginals` without the checks, for loops that have made them once."""
-        marginals: Marginals = self.model(self.process, xt, t, positions, given)
-        return marginals
+        if padding is None:
+            return self.model(self.process, xt, t, positions, given)
+        return self.model(self.process, xt, t, positions, given, padding)
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write config.json and model.safetensors, all that is needed to build the same diffusion again."""

@@ -36,6 +36,15 @@ class Noised:
     x0: Int[Tensor, "batch num"]
     xt: Int[Tensor, "batch num"]
     marginals: Marginals
+    sees_own_token: bool
+
+    def forbid_own_token(self, loss: str) -> None:
+        """Refuse a model whose prediction at d looks at x_t^d: it would learn to copy what it should predict."""
+        if self.sees_own_token:
+            raise ValueError(
+                f"{loss} needs a model whose prediction at d does not look at x_t^d, but this one does. "
+                "Train it with denoising_cross_entropy or ct_elbo."
+            )
 
 
 class Loss:
@@ -53,6 +62,7 @@ class Loss:
         t: Float[Tensor, "batch"] | None = None,
         xt: Int[Tensor, "batch dim"] | None = None,
         condition: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
         num_positions: int | None = None,
         weight: TimeWeight | None = None,
         generator: torch.Generator | None = None,
@@ -60,8 +70,9 @@ class Loss:
         """Values of shape (batch, dim); see the head of this file.
 
         t: times in [0, T], stratified over the batch if not given.    xt: the noised data, drawn if not given.
-        condition: positions that stay clean and count 0.              num_positions: how many to evaluate, all if None.
-        weight: a weight for each time.                                generator: the source of every draw.
+        condition: positions that stay clean and count 0.              padding: positions that do not exist; count 0.
+        num_positions: how many to evaluate; all if None.              weight: a weight for each time.
+        generator: the source of every draw.
         """
         process = diffusion.process
         x0 = _checks.tokens(x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
@@ -70,6 +81,10 @@ class Loss:
         t = stratified_times(batch, generator, x0.device) if t is None else _checks.times(t, batch, "t")
         if condition is not None:
             condition = _checks.boolean_mask(condition, x0.shape, "condition")
+        silent = condition
+        if padding is not None:
+            padding = _checks.boolean_mask(padding, x0.shape, "padding")
+            silent = padding if condition is None else padding | condition
         if xt is None:
             xt = process._noise(x0, process._integral(0.0, t), Stream(generator))
         else:
@@ -86,17 +101,19 @@ class Loss:
             _checks.require(
                 num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions."
             )
-            positions = random_positions(batch, dim, num_positions, generator, x0.device, condition)
-        marginals = diffusion(xt, t, positions, condition)
-        values = self.value(Noised(process, t, at_positions(x0, positions), at_positions(xt, positions), marginals))
+            positions = random_positions(batch, dim, num_positions, generator, x0.device, silent)
+        marginals = diffusion(xt, t, positions, condition, padding)
+        x0, xt = at_positions(x0, positions), at_positions(xt, positions)
+        values = self.value(Noised(process, t, x0, xt, marginals, diffusion.model.sees_own_token))
         if weight is not None:
             values = values * weight(t).to(values.dtype)[:, None]
-        return _spread(values, positions, condition, dim)
+        return _spread(values, positions, silent, dim)
 
 
 @Loss
 def ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
     """- log p_t(x_t^d | x_t^{\\d}), categorical ratio matching (the paper's Proposition 3.4)."""
+    noised.forbid_own_token("ratio_matching")
     return -noised.marginals.log_xt.gather(-1, noised.xt[..., None]).squeeze(-1)
 
 
@@ -107,6 +124,7 @@ def conditional_ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
     Given x_0, x_t^d is independent of x_t^{\\d}, and the prediction at d does not look at x_t^d. So this has the mean
     and the minimiser of `ratio_matching`, and less variance.
     """
+    noised.forbid_own_token("conditional_ratio_matching")
     process = noised.process
     return -process._expected(noised.x0, process._integral(0.0, noised.t), noised.marginals.log_xt)
 
@@ -114,8 +132,22 @@ def conditional_ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
 @Loss
 def x0_cross_entropy(noised: Noised) -> Float[Tensor, "batch num"]:
     """- log p_{0|t}(x_0^d | x_t^{\\d}), for models that predict x_0."""
+    noised.forbid_own_token("x0_cross_entropy")
     log_x0 = noised.marginals.require_x0("x0_cross_entropy")
     return -log_x0.gather(-1, noised.x0[..., None]).squeeze(-1)
+
+
+@Loss
+def denoising_cross_entropy(noised: Noised) -> Float[Tensor, "batch num"]:
+    """- log p(x_0^d | x_t), the loss of an ordinary denoiser, which sees x_t^d as well. By Bayes' rule
+
+    p(x_0^d | x_t)  is proportional to  p_{0|t}(x_0^d | x_t^{\\d}) q_{t|0}(x_t^d | x_0^d).
+    """
+    log_x0 = noised.marginals.require_x0("denoising_cross_entropy")
+    process = noised.process
+    likelihood = process._likelihood(noised.xt, process._integral(0.0, noised.t), log_x0.dtype)
+    posterior = torch.log_softmax(log_x0 + likelihood.log(), dim=-1)
+    return -posterior.gather(-1, noised.x0[..., None]).squeeze(-1)
 
 
 @Loss
@@ -129,6 +161,8 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
 
         sum_{x != y} Q_t(y, x) [ q(x) p(y) / p(x)  -  q(y)  +  q(y) (f(y) - f(x)) ].
     """
+    if noised.sees_own_token:
+        return _ct_elbo_at_drawn_token(noised)
     process = noised.process
     log_p = noised.marginals.log_xt
     q = process._law(noised.x0, process._integral(0.0, noised.t), log_p.dtype)
@@ -140,17 +174,29 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
     return process._speed(noised.t, log_p.dtype)[..., 0] * (backwards + forwards - process._flow(q) * f).sum(-1)
 
 
+def _ct_elbo_at_drawn_token(noised: Noised) -> Float[Tensor, "batch num"]:
+    """sum_{y != x} [R - R^ + R^ log(R^ / R)] at the x_t^d that was drawn, for models that look at it."""
+    process, x = noised.process, noised.xt[..., None]
+    log_p = noised.marginals.log_xt
+    log_model = log_p - log_p.gather(-1, x)  # log of R / Q_t(y, x)
+    law = process._law(noised.x0, process._integral(0.0, noised.t), log_p.dtype)
+    truth = law / law.gather(-1, x)  # R^ / Q_t(y, x)
+    surprise = torch.where(truth > 0, truth * (truth.log() - log_model), 0)
+    rates = process._rate_column(noised.xt, log_p.dtype) * process._speed(noised.t, log_p.dtype)
+    return torch.where(rates > 0, rates * (log_model.exp() - truth + surprise), 0).sum(-1)
+
+
 def _spread(
     values: Float[Tensor, "batch num"],
     positions: Int[Tensor, "batch num"] | None,
-    condition: Bool[Tensor, "batch dim"] | None,
+    silent: Bool[Tensor, "batch dim"] | None,
     dim: int,
 ) -> Float[Tensor, "batch dim"]:
     """Put values at k positions back into (batch, dim), scaled by (free positions) / (free positions evaluated)."""
-    if condition is not None:
-        values = torch.where(at_positions(condition, positions), 0, values)
+    if silent is not None:
+        values = torch.where(at_positions(silent, positions), 0, values)
     if positions is None:
         return values
-    free = values.new_full((values.shape[0],), dim) if condition is None else (~condition).sum(1).to(values.dtype)
+    free = values.new_full((values.shape[0],), dim) if silent is None else (~silent).sum(1).to(values.dtype)
     scale = free / free.clamp(1, positions.shape[1])
     return values.new_zeros(values.shape[0], dim).scatter(1, positions, values * scale[:, None])

@@ -2,11 +2,27 @@
 
 from sddm.marginals.base import MarginalModel, Marginals, at_positions
 from sddm.marginals.energy import Energy
+from sddm.marginals.hollow import Hollow
+from sddm.marginals.leave_one_out import LeaveOneOut
+from sddm.marginals.masked import Masked
 from sddm.marginals.oracle import Oracle
 
 MODELS: dict[str, type[MarginalModel]] = {
     "energy": Energy,
+    "masked": Masked,
+    "hollow": Hollow,
+    "leave-one-out": LeaveOneOut,
     "oracle": Oracle,
 }
 
-__all__ = ["MODELS", "Energy", "MarginalModel", "Marginals", "Oracle", "at_positions"]
+__all__ = [
+    "MODELS",
+    "Energy",
+    "Hollow",
+    "LeaveOneOut",
+    "MarginalModel",
+    "Marginals",
+    "Masked",
+    "Oracle",
+    "at_positions",
+]

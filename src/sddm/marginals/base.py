@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 
 from sddm.config import Configurable
 from sddm.processes import Process
+
+HALF = (torch.bfloat16, torch.float16)
 
 
 class Marginals:
@@ -65,6 +68,8 @@ class MarginalModel(nn.Module, Configurable, ABC):
     """The number of positions D, or None if any length will do."""
     implicit: bool
     """Whether it predicts x_0 (and x_t through the process), or x_t directly."""
+    sees_own_token: bool = False
+    """Whether the prediction at d does look at x_t^d, so that only the losses made for that can train it."""
 
     @abstractmethod
     def forward(
@@ -74,14 +79,19 @@ class MarginalModel(nn.Module, Configurable, ABC):
         t: Float64[Tensor, "batch"],
         positions: Int[Tensor, "batch num"] | None = None,
         given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
-        """The conditionals at all positions, or at `positions` only. `given` marks positions that hold clean data."""
+        """The conditionals at all positions, or at `positions` only.
+
+        `given` marks positions that hold clean data. `padding` marks positions that do not exist, in rows that are
+        shorter than others; it is passed only if there are any.
+        """
 
     def from_logits(
         self, logits: Float[Tensor, "batch num classes"], process: Process, t: Float64[Tensor, "batch"]
     ) -> Marginals:
         """Normalise a network's output, which has num_states classes if implicit and num_symbols if not."""
-        log_p = F.log_softmax(logits, dim=-1)
+        log_p = F.log_softmax(logits.float() if logits.dtype in HALF else logits, dim=-1)
         if not self.implicit:
             return Marginals(log_p)
         missing = process.num_symbols - log_p.shape[-1]
@@ -89,9 +99,10 @@ class MarginalModel(nn.Module, Configurable, ABC):
             log_p = F.pad(log_p, (0, missing), value=-float("inf"))
         return Marginals.from_x0(log_p, process, t)
 
-    def num_classes(self, process: Process) -> int:
-        """How many logits a position needs."""
-        return process.num_states if self.implicit else process.num_symbols
+
+def num_classes(process: Process, implicit: bool) -> int:
+    """How many logits a position needs: x_0 has num_states values, x_t has num_symbols."""
+    return process.num_states if implicit else process.num_symbols
 
 
 def at_positions(values: Tensor, positions: Int[Tensor, "batch num"] | None) -> Tensor:
@@ -100,3 +111,8 @@ def at_positions(values: Tensor, positions: Int[Tensor, "batch num"] | None) -> 
         return values
     index = positions.reshape(*positions.shape, *[1] * (values.ndim - 2)).expand(-1, -1, *values.shape[2:])
     return values.gather(1, index)
+
+
+def all_positions(x: Int[Tensor, "batch dim"]) -> Int[Tensor, "batch dim"]:
+    """0 .. dim - 1 in each row."""
+    return torch.arange(x.shape[1], device=x.device).expand_as(x)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
-from sddm.marginals.base import MarginalModel, Marginals
-from sddm.networks import EnergyNetwork
+from sddm.marginals.base import MarginalModel, Marginals, all_positions, num_classes
+from sddm.networks import EnergyNetwork, MLPEnergy, TransformerEnergy
 from sddm.processes import Process
 
 
@@ -23,6 +24,23 @@ class Energy(MarginalModel):
         self.implicit = implicit
         self.length = network.length
 
+    @classmethod
+    def mlp(cls, process: Process, length: int, implicit: bool = True, **sizes: int) -> Energy:
+        """The MLP energy of the paper's synthetic experiment (3 layers of 256 unless `sizes` say otherwise)."""
+        return cls(MLPEnergy(length, process.num_symbols, **sizes), implicit)
+
+    @classmethod
+    def for_process(
+        cls,
+        process: Process,
+        length: int | None = None,
+        grid: tuple[int, int] | None = None,
+        implicit: bool = True,
+        **sizes: Any,
+    ) -> Energy:
+        """A transformer energy for this process; `sizes` are those of `TransformerEnergy`."""
+        return cls(TransformerEnergy(process.num_symbols, length, grid, **sizes), implicit)
+
     def forward(
         self,
         process: Process,
@@ -30,8 +48,9 @@ class Energy(MarginalModel):
         t: Float64[Tensor, "batch"],
         positions: Int[Tensor, "batch num"] | None = None,
         given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
         if positions is None:
-            positions = torch.arange(xt.shape[1], device=xt.device).expand_as(xt)
-        energies = self.network.replaced(xt, t, positions, given)
-        return self.from_logits(-energies[..., : self.num_classes(process)], process, t)
+            positions = all_positions(xt)
+        energies = self.network.replaced(xt, t, positions, given, padding)
+        return self.from_logits(-energies[..., : num_classes(process, self.implicit)], process, t)

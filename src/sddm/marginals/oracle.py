@@ -57,7 +57,9 @@ class Oracle(MarginalModel):
         t: Float64[Tensor, "batch"],
         positions: Int[Tensor, "batch num"] | None = None,
         given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
+        _checks.require(padding is None, "padding: the Oracle knows rows of one length only.")
         likelihood = process._likelihood(xt, process._integral(0.0, t), torch.float64)
         if given is not None:
             exactly = torch.zeros_like(likelihood).scatter_(-1, xt[..., None], 1)

@@ -1,9 +1,25 @@
 """Plain neural networks. They know tokens and times, nothing of processes."""
 
+from sddm.networks.denoiser import Denoiser
 from sddm.networks.energy import EnergyNetwork, MLPEnergy
+from sddm.networks.energy_transformer import TransformerEnergy
+from sddm.networks.hollow import HollowTransformer
+from sddm.networks.transformer import BERT_BASE, MUSIC
 
 NETWORKS: dict[str, type] = {
     "mlp-energy": MLPEnergy,
+    "transformer-energy": TransformerEnergy,
+    "hollow-transformer": HollowTransformer,
+    "denoiser": Denoiser,
 }
 
-__all__ = ["NETWORKS", "EnergyNetwork", "MLPEnergy"]
+__all__ = [
+    "BERT_BASE",
+    "MUSIC",
+    "NETWORKS",
+    "Denoiser",
+    "EnergyNetwork",
+    "HollowTransformer",
+    "MLPEnergy",
+    "TransformerEnergy",
+]

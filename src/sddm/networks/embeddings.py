@@ -1,12 +1,16 @@
-"""Embeddings of time."""
+"""Embeddings of time, tokens and places."""
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor, nn
+
+from sddm import _checks
 
 TIME_SCALE = 1000.0
 """Times in [0, 1] are multiplied by this, so that the fastest sinusoid tells apart steps of a thousandth."""
@@ -17,5 +21,87 @@ def sinusoidal(t: Float[Tensor, "batch"], width: int) -> Float[Tensor, "batch wi
     half = width // 2
     frequency = torch.exp(-math.log(1e4) * torch.arange(half, dtype=torch.float64, device=t.device) / max(1, half - 1))
     phase = TIME_SCALE * t.double()[:, None] * frequency
-    embedding = torch.cat([phase.sin(), phase.cos()], dim=1).float()
-    return torch.nn.functional.pad(embedding, (0, width - 2 * half))
+    return F.pad(torch.cat([phase.sin(), phase.cos()], dim=1).float(), (0, width - 2 * half))
+
+
+def time_token(t: Float64[Tensor, "batch"], like: Float[Tensor, "batch dim width"]) -> Float[Tensor, "batch 1 width"]:
+    """The time as one more token for the sequence `like`."""
+    return sinusoidal(t, like.shape[-1]).to(like.dtype)[:, None]
+
+
+class TokenEmbedding(nn.Module):
+    """A vector a token, plus a learned vector where the position is given, so that clean tokens can be told apart."""
+
+    def __init__(self, num_tokens: int, width: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(num_tokens, width)
+        self.given = nn.Parameter(torch.zeros(width))
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def forward(
+        self, x: Int[Tensor, "batch dim"], given: Bool[Tensor, "batch dim"] | None
+    ) -> Float[Tensor, "batch dim width"]:
+        embedded = self.tokens(x)
+        return embedded if given is None else embedded + given[..., None] * self.given
+
+
+class PlaceEmbedding(nn.Module):
+    """A learned vector for each place: one a position (`length`), or the sum of one a row and one a column (`grid`).
+
+    With neither there is none, and attention is told of places by rotation (`Rotary`), for any length.
+    """
+
+    def __init__(self, length: int | None, grid: tuple[int, int] | list[int] | None, width: int) -> None:
+        super().__init__()
+        self.length, self.grid = check_places(length, grid)
+        self.tables = nn.ParameterList()
+        for size in self.grid or ([] if self.length is None else [self.length]):
+            self.tables.append(nn.Parameter(0.02 * torch.randn(size, width)))
+
+    def forward(self) -> Float[Tensor, "dim width"]:
+        if self.grid is None:
+            return self.tables[0]
+        rows, columns = self.tables
+        return (rows[:, None] + columns[None]).flatten(0, 1)
+
+    @property
+    def rotary(self) -> bool:
+        """Whether there are no vectors, so that attention has to rotate."""
+        return self.length is None
+
+
+def check_places(
+    length: int | None, grid: tuple[int, int] | list[int] | None
+) -> tuple[int | None, tuple[int, int] | None]:
+    """A consistent length and grid."""
+    if grid is not None:
+        _checks.require(len(grid) == 2, f"grid must be (rows, columns), but it is {tuple(grid)}.")
+        rows, columns = (_checks.whole(n, "grid", 1) for n in grid)
+        _checks.require(
+            length in (None, rows * columns),
+            f"length is {length}, but the grid {rows} x {columns} has {rows * columns}.",
+        )
+        return rows * columns, (rows, columns)
+    return (None if length is None else _checks.whole(length, "length", 1)), None
+
+
+class Rotary:
+    """Rotates pairs of features of queries and keys by angles that grow with the index, so that their product depends
+    on the distance of the two."""
+
+    def __init__(self, index: Int[Tensor, "places"], head_width: int, dtype: torch.dtype) -> None:
+        half = head_width // 2
+        frequency = torch.exp(-math.log(1e4) * torch.arange(half, device=index.device) / half)
+        angle = index[:, None] * frequency
+        self.cos, self.sin = angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def for_both_streams(self) -> Rotary:
+        """The rotation of the places of two streams, one after the other, and of a time token that stays unturned."""
+        both = copy.copy(self)
+        both.cos = torch.cat([self.cos, self.cos, torch.ones_like(self.cos[:1])])
+        both.sin = torch.cat([self.sin, self.sin, torch.zeros_like(self.sin[:1])])
+        return both
+
+    def __call__(self, x: Float[Tensor, "batch heads places width"]) -> Float[Tensor, "batch heads places width"]:
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], dim=-1)

@@ -38,6 +38,7 @@ class EnergyNetwork(nn.Module, Configurable, ABC):
         t: Float64[Tensor, "batch"],
         positions: Int[Tensor, "batch num"],
         given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Float[Tensor, "batch num tokens"]:
         """f([x with value c at position d], t) for every c, and for every d of `positions`."""
 
@@ -67,10 +68,19 @@ class MLPEnergy(EnergyNetwork):
 
     The first layer is a sum of one weight column a position, W[d, x^d]; changing x^d from a to c only adds
     W[d, c] - W[d, a] to it. Binary tokens enter as the numbers 0 and 1, so that W[d, 0] = 0 and W[d, 1] is learned.
+
+    learned_time: pass the embedding of the time through an MLP of its own, with an output for each layer.
+    chunk_rows: how many sequences (rows times neighbours) are evaluated at once.
     """
 
     def __init__(
-        self, length: int, num_tokens: int = 2, width: int = 256, layers: int = 3, chunk_rows: int = 1 << 16
+        self,
+        length: int,
+        num_tokens: int = 2,
+        width: int = 256,
+        layers: int = 3,
+        learned_time: bool = False,
+        chunk_rows: int = 1 << 16,
     ) -> None:
         super().__init__()
         self.length = _checks.whole(length, "length", 1)
@@ -81,7 +91,9 @@ class MLPEnergy(EnergyNetwork):
         inputs = length if num_tokens == 2 else length * num_tokens
         self.first = nn.Linear(inputs, width)
         self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
-        self.time = nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, width * layers))
+        self.time = None
+        if learned_time:
+            self.time = nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, width * layers))
         self.last = nn.Linear(width, 1)
 
     @property
@@ -110,6 +122,8 @@ class MLPEnergy(EnergyNetwork):
 
     def _times(self, t: Float64[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
         embedding = sinusoidal(t, self.width).to(self.first.weight.dtype)
+        if self.time is None:
+            return embedding[:, None].expand(-1, len(self.hidden) + 1, -1)
         return self.time(embedding).unflatten(1, (-1, self.width))
 
     def forward(
@@ -124,8 +138,10 @@ class MLPEnergy(EnergyNetwork):
         t: Float64[Tensor, "batch"],
         positions: Int[Tensor, "batch num"],
         given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Float[Tensor, "batch num tokens"]:
         """The energies of x and its neighbours, from k(C - 1) + 1 evaluations of the upper layers."""
+        _checks.require(padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer.")
         here = x.gather(1, positions)
         first, times = self._first(x), self._times(t)
         copies = positions.shape[1] * (self.num_tokens - 1) + 1

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
-from sddm.losses import Loss, conditional_ratio_matching
+from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy
 from sddm.training.ema import EMA
 
 Batches = Iterator[Int[Tensor, "batch dim"]]
@@ -59,16 +59,18 @@ def train(
     batches: Batches,
     config: TrainingConfig | None = None,
     *,
-    loss: Loss = conditional_ratio_matching,
+    loss: Loss | None = None,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
     report: Callable[[int, float], None] | None = None,
 ) -> Diffusion:
     """Train on the batches and return the diffusion with averaged weights; `diffusion` itself holds the last ones.
 
+    loss: conditional_ratio_matching, or denoising_cross_entropy for a model that looks at the token it predicts.
     report: called with the step and the loss (nats a row) after every step.
     """
     config = config or TrainingConfig()
+    loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
     optimizer = torch.optim.AdamW(
         diffusion.parameters(), config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
