@@ -28,6 +28,28 @@ def tensor(value: Any, name: str) -> Tensor:
     return value
 
 
+def instance(value: Any, kind: type, name: str) -> None:
+    """Check that a value is of one of the library's own classes."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be an sddm {kind.__name__}, but it is a {type(value).__name__}.")
+
+
+def floating_dtype(dtype: Any, name: str = "dtype") -> torch.dtype:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"{name} must be a floating-point dtype such as torch.float32, but it is {dtype!r}.")
+    return dtype
+
+
+def batch_shape(shape: Any, name: str) -> Sequence[int]:
+    """Check a shape (batch, dim)."""
+    sizes = shape if isinstance(shape, (tuple, list)) else ()
+    require(
+        len(sizes) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes),
+        f"{name} must be (batch, dim), two whole numbers of at least 1, but it is {shape!r}.",
+    )
+    return sizes
+
+
 def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, device: Any = None) -> Tensor:
     """Check that x holds int64 tokens (batch, dim) in 0 .. num_states - 1."""
     x = tensor(x, name)
@@ -55,11 +77,11 @@ def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, dev
     return x
 
 
-def same_device(x: Tensor, device: Any, name: str) -> None:
+def same_device(x: Tensor, device: Any, name: str, owner: str = "the model") -> None:
     device = torch.device(device)
     if x.device.type != device.type or (None not in (x.device.index, device.index) and x.device.index != device.index):
         raise ValueError(
-            f"{name} is on device {x.device}, but the model is on {device}. Move it with {name}.to('{device}')."
+            f"{name} is on device {x.device}, but {owner} is on {device}. Move it with {name}.to('{device}')."
         )
 
 
@@ -78,9 +100,14 @@ def available_device(value: Any, name: str = "device") -> torch.device:
     return device
 
 
-def times(t: Any, batch: int | None, name: str, horizon: float = 1.0) -> Tensor:
+def times(
+    t: Any, batch: int | None, name: str, horizon: float = 1.0, *, device: Any = None, owner: str = "the model"
+) -> Tensor:
     """Check that t holds one finite time in [0, T] for each row and return it in float64."""
     t = tensor(t, name)
+    if device is not None:
+        same_device(t, device, name, owner)
+    require(t.device.type != "meta", f"{name} is on the meta device, which holds no values. Move it to another.")
     if not t.is_floating_point():
         raise TypeError(
             f"{name} must be a floating-point tensor of times, but it is of {t.dtype}. Use {name}.double()."
@@ -104,9 +131,10 @@ def times(t: Any, batch: int | None, name: str, horizon: float = 1.0) -> Tensor:
     return t
 
 
-def ordered_times(s: Any, t: Any, batch: int | None) -> tuple[Tensor, Tensor]:
+def ordered_times(s: Any, t: Any, batch: int | None, *, device: Any = None, owner: str = "t") -> tuple[Tensor, Tensor]:
     """Check two vectors of times with s <= t."""
-    s, t = times(s, batch, "s"), times(t, batch, "t")
+    t = times(t, batch, "t", device=device, owner=owner)
+    s = times(s, batch, "s", device=t.device, owner="t")
     require(
         s.shape == t.shape,
         f"s and t must have the same shape, but they have {tuple(s.shape)} and {tuple(t.shape)}.",
@@ -124,13 +152,14 @@ def probabilities(p: Any, num_states: int, name: str) -> Tensor:
         p.ndim == 3 and p.shape[-1] == num_states,
         f"{name} must have shape (batch, dim, {num_states}), but it has shape {tuple(p.shape)}.",
     )
+    require(p.numel() > 0, f"{name} is empty: it has shape {tuple(p.shape)}. Give at least one row and one position.")
     low, total = float(p.detach().min()), float(p.detach().sum())
     require(total == total and abs(total) != float("inf"), f"{name} holds NaN or infinite values.")
     require(low >= 0, f"{name} must not be negative, but its smallest value is {low:g}.")
     return p
 
 
-def boolean_mask(mask: Any, shape: Sequence[int], name: str) -> Tensor:
+def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = None) -> Tensor:
     """Check a boolean mask of exactly this shape."""
     mask = tensor(mask, name)
     if mask.dtype != torch.bool:
@@ -139,10 +168,12 @@ def boolean_mask(mask: Any, shape: Sequence[int], name: str) -> Tensor:
         tuple(mask.shape) == tuple(shape),
         f"{name} must have shape {tuple(shape)}, but it has shape {tuple(mask.shape)}.",
     )
+    if device is not None:
+        same_device(mask, device, name)
     return mask
 
 
-def positions(value: Any, batch: int, length: int, name: str = "positions") -> Tensor:
+def positions(value: Any, batch: int, length: int, name: str = "positions", *, device: Any = None) -> Tensor:
     """Check (batch, k) distinct position indices."""
     value = tensor(value, name)
     if value.dtype != torch.int64:
@@ -151,6 +182,8 @@ def positions(value: Any, batch: int, length: int, name: str = "positions") -> T
         value.ndim == 2 and value.shape[0] == batch and value.shape[1] > 0,
         f"{name} must have shape ({batch}, k) with k >= 1, but it has shape {tuple(value.shape)}.",
     )
+    if device is not None:
+        same_device(value, device, name)
     low, high = (int(v) for v in torch.aminmax(value))
     require(
         low >= 0 and high < length,

@@ -41,12 +41,18 @@ class Condition:
     def from_blanks(cls, values: Int[Tensor, "*rows dim"], blank: int = -1) -> Condition:
         """Everything but the blanks is given."""
         values = _checks.tensor(values, "values")
+        _checks.whole(blank, "blank", -(2**63))
         return cls(values != blank, values)
 
     @classmethod
     def from_prefix(cls, prefix: Int[Tensor, "*rows given"], length: int) -> Condition:
         """The first tokens are given; `length` is that of the whole sample."""
         prefix = _checks.tensor(prefix, "prefix")
+        _checks.require(
+            prefix.ndim in (1, 2),
+            f"prefix must have shape (given,) or (num, given), but it has shape {tuple(prefix.shape)}.",
+        )
+        _checks.whole(length, "length", 1)
         _checks.require(
             prefix.shape[-1] < length,
             f"prefix has {prefix.shape[-1]} tokens, which leaves nothing to generate in a length of {length}.",
@@ -56,9 +62,14 @@ class Condition:
 
     def __or__(self, other: Condition) -> Condition:
         """Both conditions at once; they must not contradict each other."""
+        _checks.instance(other, Condition, "A condition to join with |")
         _checks.require(
             self.mask.shape[-1] == other.mask.shape[-1],
             f"conditions of different lengths cannot be joined: {self.mask.shape[-1]} and {other.mask.shape[-1]}.",
+        )
+        rows = {c.mask.shape[0] for c in (self, other) if c.mask.ndim == 2}
+        _checks.require(
+            len(rows) < 2, f"conditions with different numbers of rows cannot be joined: {', '.join(map(str, rows))}."
         )
         clash = self.mask & other.mask & (self.values != other.values)
         if bool(clash.any()):

@@ -36,7 +36,11 @@ def _recording(init: Any) -> Any:
     @functools.wraps(init)
     def wrapper(self: Configurable, *args: Any, **kwargs: Any) -> None:
         outermost = "arguments" not in self.__dict__
-        bound = signature.bind(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            names = ", ".join(list(signature.parameters)[1:])
+            raise TypeError(f"{type(self).__name__}({names}) cannot be built: {error}.") from None
         if outermost:
             given = dict(list(bound.arguments.items())[1:])
             object.__setattr__(self, "arguments", given)

@@ -10,6 +10,7 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from jaxtyping import Bool, Float, Float64, Int
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -65,13 +66,13 @@ class Diffusion(nn.Module):
         `condition` marks positions that hold clean data, `padding` those that do not exist (in shorter rows).
         """
         xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
-        t = _checks.times(t, xt.shape[0], "t")
+        t = _checks.times(t, xt.shape[0], "t", device=self.device)
         if positions is not None:
-            positions = _checks.positions(positions, *xt.shape)
+            positions = _checks.positions(positions, *xt.shape, device=self.device)
         if condition is not None:
-            condition = _checks.boolean_mask(condition, xt.shape, "condition")
+            condition = _checks.boolean_mask(condition, xt.shape, "condition", device=self.device)
         if padding is not None:
-            padding = _checks.boolean_mask(padding, xt.shape, "padding")
+            padding = _checks.boolean_mask(padding, xt.shape, "padding", device=self.device)
         return self(xt, t, positions, condition, padding)
 
     def forward(
@@ -89,7 +90,8 @@ class Diffusion(nn.Module):
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write config.json and model.safetensors, all that is needed to build the same diffusion again."""
-        directory = Path(directory)
+        directory = _path(directory, "directory")
+        _checks.require(not directory.is_file(), f"directory {str(directory)!r} is a file. Name a directory.")
         directory.mkdir(parents=True, exist_ok=True)
         names = {cls: name for name, cls in saved_types().items()}
         config = {
@@ -109,7 +111,7 @@ class Diffusion(nn.Module):
         config = _read_config(directory / CONFIG_FILE)
         types = saved_types()
         diffusion = cls(build(config["process"], types), build(config["model"], types))
-        diffusion.model.load_state_dict(load_file(directory / WEIGHTS_FILE))
+        _load_weights(diffusion.model, directory / WEIGHTS_FILE)
         return diffusion.to(device).eval()
 
 
@@ -119,13 +121,30 @@ def saved_types() -> dict[str, type]:
 
 
 def _locate(source: str | Path) -> Path:
-    if Path(source).is_dir():
+    if _path(source, "source").is_dir():
         return Path(source)
     try:
         return Path(snapshot_download(str(source), allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise FileNotFoundError(
             f"{str(source)!r} is neither a directory nor a repository that could be fetched from the hub."
+        ) from error
+
+
+def _path(value: Any, name: str) -> Path:
+    if not isinstance(value, (str, Path)):
+        raise TypeError(f"{name} must be a path, but it is a {type(value).__name__}.")
+    return Path(value)
+
+
+def _load_weights(model: MarginalModel, path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} holds no {path.name}: its weights are missing.")
+    try:
+        model.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} does not hold the weights of the model in {CONFIG_FILE}: {error}. Save the model again."
         ) from error
 
 

@@ -50,6 +50,7 @@ def bound(
     batch_size: int = 1024,
 ) -> Bound:
     """Estimate the bound for each row of x_0, with `num_times` (an even number) stratified times a row."""
+    _checks.instance(diffusion, Diffusion, "diffusion")
     x0 = _checks.tokens(x0, diffusion.process.num_states, "x0", length=diffusion.length, device=diffusion.device)
     _checks.whole(num_times, "num_times", 2)
     _checks.require(

@@ -20,8 +20,9 @@ from torch import Tensor
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.marginals import Marginals, at_positions
+from sddm.networks.chunks import in_chunks
 from sddm.processes import Process
-from sddm.randomness import Stream, random_positions, stratified_times
+from sddm.randomness import CHUNK_ELEMENTS, Stream, random_positions, stratified_times
 
 TimeWeight = Callable[[Float64[Tensor, "batch"]], Tensor]
 """A weight for each time: (batch,) -> (batch,)."""
@@ -74,21 +75,23 @@ class Loss:
         num_positions: how many to evaluate; all if None.              weight: a weight for each time.
         generator: the source of every draw.
         """
+        _checks.instance(diffusion, Diffusion, "diffusion")
         process = diffusion.process
         x0 = _checks.tokens(x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
         batch, dim = x0.shape
         _checks.generator(generator)
-        t = stratified_times(batch, generator, x0.device) if t is None else _checks.times(t, batch, "t")
+        t = stratified_times(batch, generator, x0.device) if t is None else t
+        t = _checks.times(t, batch, "t", device=x0.device)
         if condition is not None:
-            condition = _checks.boolean_mask(condition, x0.shape, "condition")
+            condition = _checks.boolean_mask(condition, x0.shape, "condition", device=x0.device)
         silent = condition
         if padding is not None:
-            padding = _checks.boolean_mask(padding, x0.shape, "padding")
+            padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
             silent = padding if condition is None else padding | condition
         if xt is None:
             xt = process._noise(x0, process._integral(0.0, t), Stream(generator))
         else:
-            xt = _checks.tokens(xt, process.num_symbols, "xt")
+            xt = _checks.tokens(xt, process.num_symbols, "xt", device=x0.device)
             _checks.require(
                 xt.shape == x0.shape,
                 f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
@@ -106,8 +109,19 @@ class Loss:
         x0, xt = at_positions(x0, positions), at_positions(xt, positions)
         values = self.value(Noised(process, t, x0, xt, marginals, diffusion.model.sees_own_token))
         if weight is not None:
-            values = values * weight(t).to(values.dtype)[:, None]
+            values = values * _weights(weight, t).to(values.dtype)[:, None]
         return _spread(values, positions, silent, dim)
+
+
+def _weights(weight: TimeWeight, t: Float64[Tensor, "batch"]) -> Tensor:
+    if not callable(weight):
+        raise TypeError(f"weight must be a function of the times, but it is a {type(weight).__name__}.")
+    weights = _checks.tensor(weight(t), "The result of weight")
+    _checks.require(
+        weights.shape == t.shape,
+        f"weight must give one number for each of the {len(t)} times, but it gave shape {tuple(weights.shape)}.",
+    )
+    return weights
 
 
 @Loss
@@ -161,28 +175,41 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
 
         sum_{x != y} Q_t(y, x) [ q(x) p(y) / p(x)  -  q(y)  +  q(y) (f(y) - f(x)) ].
     """
-    if noised.sees_own_token:
-        return _ct_elbo_at_drawn_token(noised)
-    process = noised.process
+    value = _ct_elbo_at_drawn_token if noised.sees_own_token else _ct_elbo
     log_p = noised.marginals.log_xt
-    q = process._law(noised.x0, process._integral(0.0, noised.t), log_p.dtype)
+    at_once = max(1, CHUNK_ELEMENTS // (log_p.shape[0] * log_p.shape[2]))
+    return in_chunks(functools.partial(value, noised.process, noised.t), (noised.x0, noised.xt, log_p), at_once, dim=1)
+
+
+def _ct_elbo(
+    process: Process,
+    t: Float64[Tensor, "batch"],
+    x0: Int[Tensor, "batch num"],
+    xt: Int[Tensor, "batch num"],
+    log_p: Float[Tensor, "batch num symbols"],
+) -> Float[Tensor, "batch num"]:
+    q = process._law(x0, process._integral(0.0, t), log_p.dtype)
     possible = q > 0
     f = torch.where(possible, q.log() - log_p, 0)
     exits = process._exit_rates(log_p.dtype).to(log_p.device)
     backwards = torch.where(possible, f.exp() * process._flow(log_p.exp()), 0)
     forwards = q * exits * (f - 1)
-    return process._speed(noised.t, log_p.dtype)[..., 0] * (backwards + forwards - process._flow(q) * f).sum(-1)
+    return process._speed(t, log_p.dtype)[..., 0] * (backwards + forwards - process._flow(q) * f).sum(-1)
 
 
-def _ct_elbo_at_drawn_token(noised: Noised) -> Float[Tensor, "batch num"]:
+def _ct_elbo_at_drawn_token(
+    process: Process,
+    t: Float64[Tensor, "batch"],
+    x0: Int[Tensor, "batch num"],
+    xt: Int[Tensor, "batch num"],
+    log_p: Float[Tensor, "batch num symbols"],
+) -> Float[Tensor, "batch num"]:
     """sum_{y != x} [R - R^ + R^ log(R^ / R)] at the x_t^d that was drawn, for models that look at it."""
-    process, x = noised.process, noised.xt[..., None]
-    log_p = noised.marginals.log_xt
-    log_model = log_p - log_p.gather(-1, x)  # log of R / Q_t(y, x)
-    law = process._law(noised.x0, process._integral(0.0, noised.t), log_p.dtype)
-    truth = law / law.gather(-1, x)  # R^ / Q_t(y, x)
+    log_model = log_p - log_p.gather(-1, xt[..., None])  # log of R / Q_t(y, x)
+    law = process._law(x0, process._integral(0.0, t), log_p.dtype)
+    truth = law / law.gather(-1, xt[..., None])  # R^ / Q_t(y, x)
     surprise = torch.where(truth > 0, truth * (truth.log() - log_model), 0)
-    rates = process._rate_column(noised.xt, log_p.dtype) * process._speed(noised.t, log_p.dtype)
+    rates = process._rate_column(xt, log_p.dtype) * process._speed(t, log_p.dtype)
     return torch.where(rates > 0, rates * (log_model.exp() - truth + surprise), 0).sum(-1)
 
 

@@ -22,7 +22,10 @@ from sddm.config import Configurable
 Time = float | Tensor
 
 
-def _float64(t: Time) -> Tensor:
+def _float64(t: Time, name: str = "t") -> Tensor:
+    """A time in float64. Numbers are checked here; tensors of times are checked where they enter the library."""
+    if not isinstance(t, Tensor):
+        _checks.require(0 <= _checks.finite(t, name) <= 1, f"{name} must lie in [0, 1], but it is {t}.")
     return torch.as_tensor(t, dtype=torch.float64)
 
 
@@ -43,10 +46,11 @@ class Schedule(Configurable, ABC):
 
     def integral(self, s: Time, t: Time) -> Float64[Tensor, "*shape"]:
         """B(s, t), the integral of beta from s to t."""
-        return self.primitive(_float64(t)) - self.primitive(_float64(s))
+        return self.primitive(_float64(t)) - self.primitive(_float64(s, "s"))
 
     def inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
         """The time t in [0, 1] with B(0, t) = integral, by bisection to the last bit."""
+        integral = _checks.tensor(integral, "integral")
         low, high = torch.zeros_like(integral), torch.ones_like(integral)
         for _ in range(60):
             middle = (low + high) / 2
@@ -68,7 +72,7 @@ class Constant(Schedule):
         return self._rate * t
 
     def scaled(self, factor: float) -> Constant:
-        return Constant(self._rate * factor)
+        return Constant(self._rate * _checks.positive(factor, "factor"))
 
 
 class LogSquare(Schedule):
@@ -85,7 +89,7 @@ class LogSquare(Schedule):
         return self.scale * torch.log1p(t**2)
 
     def scaled(self, factor: float) -> LogSquare:
-        return LogSquare(self.scale * factor)
+        return LogSquare(self.scale * _checks.positive(factor, "factor"))
 
 
 class SqrtCosine(Schedule):
@@ -118,7 +122,7 @@ class SqrtCosine(Schedule):
         return math.sqrt(math.sin(math.pi / 2 * self.EDGE))
 
     def scaled(self, factor: float) -> SqrtCosine:
-        return SqrtCosine(self.scale * factor)
+        return SqrtCosine(self.scale * _checks.positive(factor, "factor"))
 
 
 class Exponential(Schedule):
@@ -143,7 +147,7 @@ class Exponential(Schedule):
         return self.low**2 / 2 * torch.expm1(2 * math.log(self.high / self.low) * t)
 
     def scaled(self, factor: float) -> Exponential:
-        root = math.sqrt(factor)
+        root = math.sqrt(_checks.positive(factor, "factor"))
         return Exponential(self.low * root, self.high * root)
 
 

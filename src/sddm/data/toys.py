@@ -114,7 +114,7 @@ class Toy:
 
     def __post_init__(self) -> None:
         _checks.require(
-            self.name in DENSITIES,
+            isinstance(self.name, str) and self.name in DENSITIES,
             f"name={self.name!r} is not a density. Choose one of {', '.join(DENSITIES)}.",
         )
         reach = float(np.abs(self.density(5_000, np.random.default_rng(1))).max())

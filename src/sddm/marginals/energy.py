@@ -25,7 +25,7 @@ class Energy(MarginalModel):
         self.length = network.length
 
     @classmethod
-    def mlp(cls, process: Process, length: int, implicit: bool = True, **sizes: int) -> Energy:
+    def mlp(cls, process: Process, length: int, implicit: bool = True, **sizes: Any) -> Energy:
         """The MLP energy of the paper's synthetic experiment (3 layers of 256 unless `sizes` say otherwise)."""
         return cls(MLPEnergy(length, process.num_symbols, **sizes), implicit)
 

@@ -23,7 +23,10 @@ class Oracle(MarginalModel):
 
     def __init__(self, states: Tensor | list[list[int]], probabilities: Tensor | list[float]) -> None:
         super().__init__()
-        states = torch.as_tensor(states)
+        try:
+            states = torch.as_tensor(states)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError("states must be a tensor or a list of rows of the same length.") from error
         law = as_float64(probabilities, "probabilities")
         _checks.require(
             states.ndim == 2 and states.dtype == torch.int64 and states.numel() > 0,
@@ -37,16 +40,20 @@ class Oracle(MarginalModel):
             bool((law >= 0).all()) and abs(float(law.sum()) - 1) < 1e-6,
             "probabilities must be at least 0 and sum to 1.",
         )
+        _checks.require(int(states.min()) >= 0, f"states must not be negative, but they hold {int(states.min())}.")
         self.register_buffer("states", states, persistent=False)
         self.register_buffer("probabilities", law / law.sum(), persistent=False)
         self.states: Tensor
         self.probabilities: Tensor
         self.length = states.shape[1]
         self.implicit = True
+        self.largest_token = int(states.max())
 
     @classmethod
     def from_joint(cls, joint: Float[Tensor, "*states"]) -> Oracle:
         """From a table of probabilities with one axis a position: joint[x^1, ..., x^D]."""
+        joint = _checks.tensor(joint, "joint")
+        _checks.require(joint.ndim >= 1, "joint must have an axis for each position, but it has none.")
         states = torch.cartesian_prod(*[torch.arange(n) for n in joint.shape]).reshape(-1, joint.ndim)
         return cls(states, joint.reshape(-1))
 
@@ -60,6 +67,11 @@ class Oracle(MarginalModel):
         padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
         _checks.require(padding is None, "padding: the Oracle knows rows of one length only.")
+        _checks.require(
+            self.largest_token < process.num_states,
+            f"states of the oracle hold tokens up to {self.largest_token}, but the process has only "
+            f"{process.num_states} states. Build both for the same number.",
+        )
         likelihood = process._likelihood(xt, process._integral(0.0, t), torch.float64)
         if given is not None:
             exactly = torch.zeros_like(likelihood).scatter_(-1, xt[..., None], 1)

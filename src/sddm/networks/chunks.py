@@ -9,20 +9,17 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 
-def in_chunks(function: Callable[..., Tensor], arguments: Sequence[Tensor | None], rows: int) -> Tensor:
-    """function(*arguments), `rows` rows at a time.
+def in_chunks(function: Callable[..., Tensor], arguments: Sequence[Tensor | None], rows: int, dim: int = 0) -> Tensor:
+    """function(*arguments), `rows` rows (entries of axis `dim`) at a time.
 
     When a gradient is wanted, each piece is run again in the backward pass instead of being kept, so that the memory is
     that of one piece in both directions.
     """
     first = next(a for a in arguments if a is not None)
-    if first.shape[0] <= rows:
+    if first.shape[dim] <= rows:
         return function(*arguments)
-    pieces = zip(*[[None] * _count(first, rows) if a is None else a.split(rows) for a in arguments], strict=True)
+    count = -(-first.shape[dim] // rows)
+    pieces = zip(*[[None] * count if a is None else a.split(rows, dim) for a in arguments], strict=True)
     if torch.is_grad_enabled():
-        return torch.cat([checkpoint(function, *piece, use_reentrant=False) for piece in pieces])
-    return torch.cat([function(*piece) for piece in pieces])
-
-
-def _count(tensor: Tensor, rows: int) -> int:
-    return -(-tensor.shape[0] // rows)
+        return torch.cat([checkpoint(function, *piece, use_reentrant=False) for piece in pieces], dim)
+    return torch.cat([function(*piece) for piece in pieces], dim)

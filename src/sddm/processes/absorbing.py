@@ -117,6 +117,13 @@ class Absorbing(Process):
         a, gone = self._stay(tau, values.dtype)
         return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + gone[..., 0] * values[..., self.mask]
 
+    def _times_rate_to(
+        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        values.mul_((x == self.mask)[..., None] * self._speed(t, values.dtype))
+        values[..., self.mask] = 0
+        return values
+
     def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
         bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
         bound[:, self.mask] = torch.exp(-tau) / -torch.expm1(-tau)

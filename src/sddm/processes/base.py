@@ -158,15 +158,12 @@ class Process(Configurable, ABC):
     ) -> Int[Tensor, "batch dim"]:
         """Draw x_t given x_0."""
         x0 = _checks.tokens(x0, self.num_states, "x0")
-        t = _checks.times(t, x0.shape[0], "t")
+        t = _checks.times(t, x0.shape[0], "t", device=x0.device, owner="x0")
         return self._noise(x0, self._integral(0.0, t), Stream(_checks.generator(generator)))
 
     def prior(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Int[Tensor, "batch dim"]:
         """Draw x_T of shape (batch, dim)."""
-        if len(shape) != 2 or not all(isinstance(n, int) and n >= 1 for n in shape):
-            raise ValueError(
-                f"shape must be (batch, dim), two whole numbers of at least 1, but it is {tuple(shape)!r}."
-            )
+        shape = _checks.batch_shape(shape, "shape")
         return self._prior(shape, Stream(_checks.generator(generator)), torch.device("cpu"))
 
     def transition(
@@ -181,7 +178,7 @@ class Process(Configurable, ABC):
     ) -> Float[Tensor, "batch dim symbols"]:
         """p P_{s->t}: the law at time t of a position whose law at time s is p."""
         p = _checks.probabilities(p, self.num_symbols, "p")
-        s, t = _checks.ordered_times(s, t, p.shape[0])
+        s, t = _checks.ordered_times(s, t, p.shape[0], device=p.device, owner="p")
         return self._push(p, self._integral(s, t))
 
     def likelihood(
@@ -193,15 +190,16 @@ class Process(Configurable, ABC):
     ) -> Float[Tensor, "batch dim symbols"]:
         """P_{s->t}(x | y) for every y: how likely each state at s was to become the x seen at t."""
         x = _checks.tokens(x, self.num_symbols, "x")
-        s, t = _checks.ordered_times(s, t, x.shape[0])
-        return self._likelihood(x, self._integral(s, t), dtype)
+        s, t = _checks.ordered_times(s, t, x.shape[0], device=x.device, owner="x")
+        return self._likelihood(x, self._integral(s, t), _checks.floating_dtype(dtype))
 
     def rate_to(
         self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
     ) -> Float[Tensor, "batch dim symbols"]:
         """Q_t(y, x) for every y, 0 at y = x: the rates *into* x, which the reverse process runs against."""
         x = _checks.tokens(x, self.num_symbols, "x")
-        t = _checks.times(t, x.shape[0], "t")
+        t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
+        dtype = _checks.floating_dtype(dtype)
         return self._rate_column(x, dtype) * self._speed(t, dtype)
 
     def rate_from(
@@ -209,7 +207,8 @@ class Process(Configurable, ABC):
     ) -> Float[Tensor, "batch dim symbols"]:
         """Q_t(x, y) for every y, 0 at y = x: the rates out of x."""
         x = _checks.tokens(x, self.num_symbols, "x")
-        t = _checks.times(t, x.shape[0], "t")
+        t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
+        dtype = _checks.floating_dtype(dtype)
         return self._rate_row(x, dtype) * self._speed(t, dtype)
 
     def remaining(self, t: Float[Tensor, "batch"]) -> Float64[Tensor, "batch"]:

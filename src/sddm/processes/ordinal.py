@@ -43,6 +43,10 @@ class DiscretizedGaussian(DenseProcess):
         width = max(1.0, 6 * num_states / 256) if width is None else _checks.positive(width, "width")
         level = torch.arange(num_states, dtype=torch.float64)
         kernel = torch.exp(-((level[:, None] - level) ** 2) / (2 * width**2))
+        _checks.require(
+            float(kernel[0, 1]) > 1e-30,
+            f"width is {width:g}, so that not even neighbouring states would ever be reached. Give at least 0.1.",
+        )
         log_target = torch.zeros_like(level)
         if target_width is not None:
             middle = (num_states - 1) / 2

@@ -27,6 +27,7 @@ class Corrector:
     def __post_init__(self) -> None:
         _checks.whole(self.rounds, "rounds", 1)
         _checks.positive(self.factor, "factor")
+        _checks.finite(self.entry, "entry")
         _checks.require(0 < self.entry <= HORIZON, f"entry must lie in (0, {HORIZON:g}], but it is {self.entry}.")
 
     def __call__(

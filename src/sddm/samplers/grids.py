@@ -17,6 +17,7 @@ Grid = Callable[[Process, int], Float64[Tensor, "times"]]
 
 def uniform_in_time(process: Process, steps: int) -> Float64[Tensor, "times"]:
     """Steps of equal length in t."""
+    _checks.instance(process, Process, "process")
     _checks.whole(steps, "steps", 1)
     return torch.linspace(HORIZON, 0, steps + 1, dtype=torch.float64)
 
@@ -26,6 +27,7 @@ def uniform_in_log_share(process: Process, steps: int) -> Float64[Tensor, "times
 
     For a constant schedule this is `uniform_in_time`.
     """
+    _checks.instance(process, Process, "process")
     _checks.whole(steps, "steps", 1)
     end = float(process.schedule.integral(0.0, HORIZON))
     return _pinned(process.schedule.inverse(torch.linspace(end, 0, steps + 1, dtype=torch.float64)))
@@ -33,6 +35,7 @@ def uniform_in_log_share(process: Process, steps: int) -> Float64[Tensor, "times
 
 def uniform_in_share(process: Process, steps: int) -> Float64[Tensor, "times"]:
     """Steps of equal length in the surviving share exp(-gap B(0, t)): each step restores as much of the data."""
+    _checks.instance(process, Process, "process")
     _checks.whole(steps, "steps", 1)
     left = float(process.remaining(torch.tensor([HORIZON], dtype=torch.float64)))
     shares = torch.linspace(left, 1, steps + 1, dtype=torch.float64)

@@ -105,7 +105,13 @@ def sample(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
     length = _choose_length(diffusion, length)
-    times = check_grid(grid) if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
+    if not isinstance(grid, Tensor) and not callable(grid):
+        raise TypeError(
+            f"grid must be a rule such as sddm.samplers.uniform_in_time or a tensor of times, "
+            f"but it is a {type(grid).__name__}."
+        )
+    times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
+    times = check_grid(times)
     if condition is not None and not isinstance(condition, Condition):
         raise TypeError(f"condition must be an sddm.Condition, but it is a {type(condition).__name__}.")
     known = None if condition is None else condition.for_samples(num, length, diffusion.process.num_states)
@@ -182,7 +188,7 @@ def _teller(rows: slice, steps: int, callback: Callback | None, bar: Any) -> Cal
 def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
     if sampler is None:
         return Analytical() if diffusion.model.implicit else Euler()
-    if not callable(sampler) or not hasattr(sampler, "check"):
+    if isinstance(sampler, type) or not callable(sampler) or not hasattr(sampler, "check"):
         raise TypeError(f"sampler must be a reverse step such as sddm.samplers.Euler(), but it is {sampler!r}.")
     sampler.check(diffusion)
     return sampler

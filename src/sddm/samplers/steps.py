@@ -79,6 +79,10 @@ class TauLeaping:
 
     ordinal: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.ordinal, bool):
+            raise TypeError(f"ordinal must be True or False, but it is {self.ordinal!r}.")
+
     def check(self, diffusion: Diffusion) -> None:
         if self.ordinal and not diffusion.process.ordinal:
             raise ValueError(
