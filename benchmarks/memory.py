@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from measure import in_own_process, peak_bytes
 from torch import Tensor, nn
 
 from sddm import Diffusion, losses
@@ -57,17 +55,13 @@ class Table(MarginalModel):
         return self.from_logits(at_positions(self.logits, positions), process, t)
 
 
-def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def measure(process_name: str, case: str) -> float:
     """Units of memory beyond the network's own."""
     process = PROCESSES[process_name](STATES, Constant(1.0)).leaving(0.02)
     diffusion = Diffusion(process, Table(STATES))
     x = torch.randint(STATES, (BATCH, DIM))
     unit = BATCH * DIM * STATES * 4
-    before = peak()
+    before = peak_bytes()
     if case in LOSSES:
         getattr(losses, case)(diffusion, x).sum(-1).mean().backward()
         own = unit  # the gradient of the logits
@@ -76,7 +70,7 @@ def measure(process_name: str, case: str) -> float:
         t, s = (torch.full((BATCH,), v, dtype=torch.float64) for v in (0.5, 0.45))
         with torch.inference_mode():
             STEPS[case](diffusion, x, t, s, None, StreamPerSample(range(BATCH)))
-    return (peak() - before - own) / unit
+    return (peak_bytes() - before - own) / unit
 
 
 def main() -> None:
@@ -93,10 +87,7 @@ def main() -> None:
     for case in (*LOSSES, *STEPS):
         table[case] = {}
         for name in PROCESSES:
-            run = subprocess.run(
-                [sys.executable, __file__, "--case", name, case], capture_output=True, text=True, check=True
-            )
-            table[case][name] = round(json.loads(run.stdout), 2)
+            table[case][name] = round(in_own_process(__file__, "--case", name, case), 2)
         print(f"{case:28s}" + "".join(f"{table[case][name]:12.2f}" for name in PROCESSES), flush=True)
     if arguments.out:
         arguments.out.write_text(json.dumps(table, indent=2) + "\n")

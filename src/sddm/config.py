@@ -42,7 +42,11 @@ def _recording(init: Any) -> Any:
             names = ", ".join(list(signature.parameters)[1:])
             raise TypeError(f"{type(self).__name__}({names}) cannot be built: {error}.") from None
         if outermost:
-            given = dict(list(bound.arguments.items())[1:])
+            # A tensor is copied, so that what the caller does to it later does not change what is saved.
+            given = {
+                name: value.detach().clone() if isinstance(value, Tensor) else value
+                for name, value in list(bound.arguments.items())[1:]
+            }
             object.__setattr__(self, "arguments", given)
         init(self, *args, **kwargs)
 
@@ -73,6 +77,8 @@ def describe(value: Any, names: Mapping[type, str]) -> Any:
 
 def build(description: Any, classes: Mapping[str, type]) -> Any:
     """The inverse of `describe`: build the object that a JSON config names."""
+    if isinstance(description, list):
+        return [build(v, classes) for v in description]
     if isinstance(description, Mapping):
         name = description.get("type")
         if not isinstance(name, str) or name not in classes:

@@ -24,7 +24,7 @@ class Oracle(MarginalModel):
     def __init__(self, states: Tensor | list[list[int]], probabilities: Tensor | list[float]) -> None:
         super().__init__()
         try:
-            states = torch.as_tensor(states)
+            states = torch.as_tensor(states).clone()
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError("states must be a tensor or a list of rows of the same length.") from error
         law = as_float64(probabilities, "probabilities")

@@ -115,7 +115,8 @@ class Absorbing(Process):
         values: Float[Tensor, "batch dim symbols"],
     ) -> Float[Tensor, "batch dim"]:
         a, gone = self._stay(tau, values.dtype)
-        return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + gone[..., 0] * values[..., self.mask]
+        masked = torch.where(gone[..., 0] > 0, gone[..., 0] * values[..., self.mask], 0)  # not 0 * log 0
+        return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + masked
 
     def _times_rate_to(
         self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"]

@@ -136,7 +136,8 @@ class _SumAndPick(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(x, a, b)
         ctx.states = values.shape[-1]
-        return b * values.sum(-1) + a * values.gather(-1, x[..., None]).squeeze(-1)
+        anywhere = torch.where(b > 0, b * values.sum(-1), 0)  # not 0 * log 0
+        return anywhere + a * values.gather(-1, x[..., None]).squeeze(-1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:

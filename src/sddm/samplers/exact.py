@@ -18,7 +18,7 @@ from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.processes import Process
 from sddm.randomness import Randomness, categorical
-from sddm.samplers.jumps import LARGEST_LOG_RATIO
+from sddm.samplers.jumps import ratios
 from sddm.samplers.steps import Analytical
 
 
@@ -101,8 +101,7 @@ def _thinned_jump(
     """At one position a row: to y with probability R(x -> y) / bound, else stay."""
     log_xt = diffusion(x, process.schedule.inverse(clock), position, given).log_xt.double()
     here = x.gather(1, position)
-    ratio = (log_xt - log_xt.gather(-1, here[..., None])).clamp_(max=LARGEST_LOG_RATIO).exp_()
-    rates = ratio * process._rate_column(here, torch.float64)
+    rates = ratios(log_xt, here) * process._rate_column(here, torch.float64)
     limit = bound.gather(1, position)
     stay = (limit - rates.sum(-1)).clamp_(min=0)
     return categorical(rates.scatter_(-1, here[..., None], stay[..., None]), _Fixed(u))

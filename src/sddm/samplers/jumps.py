@@ -21,9 +21,13 @@ def reverse_rates(
     process: Process, marginals: Marginals, x: Int[Tensor, "batch dim"], t: Batch
 ) -> Float[Tensor, "batch dim symbols"]:
     """R_t(x -> y at d) = Q_t(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d."""
-    log_xt = marginals.log_xt
-    ratio = (log_xt - log_xt.gather(-1, x[..., None])).clamp_(max=LARGEST_LOG_RATIO).exp_()
-    return process._times_rate_to(ratio, x, t)
+    return process._times_rate_to(ratios(marginals.log_xt, x), x, t)
+
+
+def ratios(log_p: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]) -> Tensor:
+    """p(y) / p(x) for every y. An impossible x counts as the least likely float, so that no 0 / 0 is NaN."""
+    here = log_p.gather(-1, x[..., None]).clamp_(min=torch.finfo(log_p.dtype).min)
+    return (log_p - here).clamp_(max=LARGEST_LOG_RATIO).exp_()
 
 
 def rates_at(

@@ -1,0 +1,80 @@
+"""How many positions of a row should the loss of a masked model evaluate?
+
+At equal compute (rows times positions = passes through the network) fewer positions a row leave room for more rows.
+This measures the variance of the gradient (summed over all weights) times the seconds it took, for k = 1 .. D positions
+a row at the length and number of states of the music (256, 129) and image (64, 512) experiments, for a narrow network
+that has been trained for a while on sequences with local structure. Lower is better; 1 is all positions of one row.
+
+    python benchmarks/positions.py --out results/benchmarks/positions.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from sddm import Diffusion
+from sddm.losses import conditional_ratio_matching
+from sddm.marginals import Masked
+from sddm.processes import Uniform
+from sddm.schedules import Constant
+from sddm.training import TrainingConfig, train
+
+SHAPES = {"music": (256, 129), "image": (64, 512)}
+SIZES = {"width": 32, "layers": 2, "heads": 2, "mlp": 64}
+
+
+def walks(num: int, dim: int, states: int) -> Tensor:
+    """Random walks on the states, scrambled: each token tells much of its neighbours."""
+    start = torch.randint(states, (num, 1))
+    steps = torch.randint(-2, 3, (num, dim))
+    return ((start + steps.cumsum(1)) % states * 7) % states
+
+
+def gradient(diffusion: Diffusion, rows: int, num: int) -> Tensor:
+    diffusion.zero_grad()
+    x0 = walks(rows, diffusion.length, diffusion.process.num_states)
+    conditional_ratio_matching(diffusion, x0, num_positions=num).sum(-1).mean().backward()
+    return torch.cat([p.grad.flatten() for p in diffusion.parameters() if p.grad is not None])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=24, help="gradients a number of positions")
+    parser.add_argument("--training", type=int, default=150, help="training steps before measuring")
+    parser.add_argument("--out", type=Path, default=None, help="write the results to this JSON file")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    results: dict[str, list[dict[str, float]]] = {}
+    for name, (dim, states) in SHAPES.items():
+        process = Uniform(states, Constant(1.0)).leaving(0.02)
+        diffusion = Diffusion(process, Masked.for_process(process, dim, **SIZES))
+        batches = (walks(16, dim, states) for _ in range(arguments.training))
+        train(diffusion, batches, TrainingConfig(arguments.training, num_positions=2))
+        print(f"\n{name}: D {dim}, C {states}, {dim} passes a gradient")
+        print(f"{'k':>5s}{'rows':>6s}{'variance':>12s}{'seconds':>10s}{'variance x seconds, relative':>32s}")
+        results[name] = []
+        for num in sorted({1, 2, 4, 8, 16, 32, 64, dim}):
+            gradients, taken = [], []
+            for _ in range(arguments.repeats):
+                start = time.perf_counter()
+                gradients.append(gradient(diffusion, dim // num, num))
+                taken.append(time.perf_counter() - start)
+            variance = float(torch.stack(gradients).var(0).sum())
+            results[name].append({"k": num, "rows": dim // num, "variance": variance, "seconds": median(taken)})
+        whole = results[name][-1]
+        for row in results[name]:
+            row["relative"] = row["variance"] * row["seconds"] / (whole["variance"] * whole["seconds"])
+            print(f"{row['k']:5d}{row['rows']:6d}{row['variance']:12.4g}{row['seconds']:10.3f}{row['relative']:32.3f}")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What the documents show runs."""
+
+import re
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+
+from sddm.marginals import MODELS
+from sddm.processes import PROCESSES
+from sddm.samplers import SAMPLERS
+from sddm.schedules import SCHEDULES
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def tables_restored():
+    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS)
+    before = [dict(table) for table in tables]
+    yield
+    for table, content in zip(tables, before, strict=True):
+        table.clear()
+        table.update(content)
+
+
+def run_blocks(document):
+    names = {"__name__": "document"}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, document, "exec"), names)
+    return names
+
+
+def test_the_readme_runs_and_its_model_learns_to_sort(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names = run_blocks("README.md")
+    bits, error = names["sddm"].likelihood.bound(names["model"], names["tokens"][:8]).bits_per_dim
+    # Independent uniform tokens cost log2(20) = 4.3 bits; a model that learnt anything of the order costs less.
+    assert bits + 4 * error < 4.3
+    samples = names["sddm"].sample(names["model"], num=200, generator=torch.Generator().manual_seed(1))
+    ascending = (samples[:, 1:] >= samples[:, :-1]).double().mean()
+    assert ascending > 0.75  # unordered tokens: 0.525
+
+
+@pytest.mark.usefixtures("tables_restored")
+def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path):
+    names = run_blocks("docs/extending.md")
+    assert names["samples"].shape == (4, 8)
+    diffusion = names["diffusion"]
+    diffusion.save_pretrained(tmp_path / "saved")
+    again = type(diffusion).from_pretrained(tmp_path / "saved")
+    x, t = torch.randint(5, (3, 8)), torch.rand(3)
+    assert torch.equal(again.marginals(x, t).log_xt, diffusion.marginals(x, t).log_xt)
+    assert repr(again.process) == repr(diffusion.process)
+
+
+def test_the_type_checks_are_on():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))
+
+
+def test_the_documents_name_only_files_that_exist():
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
