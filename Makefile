@@ -9,7 +9,7 @@ demo: install
 	$(BIN)/sddm demo --out demo
 
 test: install
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term
 
 lint: install
 	$(BIN)/ruff check .

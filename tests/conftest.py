@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 import torch
 
+torch.set_num_threads(1)  # tensors are tiny here; the cores serve test processes instead
 hypothesis.settings.register_profile("sddm", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("sddm")
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sddm import _checks
 from sddm.config import Configurable
 from sddm.networks.chunks import in_chunks
+from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import sinusoidal
 
 
@@ -111,15 +112,6 @@ class MLPEnergy(EnergyNetwork):
         index = x + torch.arange(x.shape[1], device=x.device) * self.num_tokens
         return F.embedding_bag(index, self.first.weight.T.contiguous(), mode="sum") + self.first.bias
 
-    def _upper(
-        self, h: Float[Tensor, "batch copies width"], times: Float[Tensor, "batch layers width"]
-    ) -> Float[Tensor, "batch copies"]:
-        """All layers after the sum of columns. Consumes h."""
-        h = F.elu(h.add_(times[:, None, 0]), inplace=True)
-        for i, layer in enumerate(self.hidden):
-            h = F.elu(layer(h).add_(times[:, None, i + 1]), inplace=True)
-        return self.last(h).squeeze(-1)
-
     def _times(self, t: Float64[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
         embedding = sinusoidal(t, self.width).to(self.first.weight.dtype)
         if self.time is None:
@@ -130,7 +122,8 @@ class MLPEnergy(EnergyNetwork):
         self, x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], given: Bool[Tensor, "batch dim"] | None = None
     ) -> Float[Tensor, "batch"]:
         """f(x, t)."""
-        return self._upper(self._first(x)[:, None], self._times(t)).squeeze(1)
+        nothing = self.first.weight.new_empty(x.shape[0], 0, self.width)
+        return self._energies(self._first(x), self._times(t), nothing).squeeze(1)
 
     def replaced(
         self,
@@ -143,13 +136,14 @@ class MLPEnergy(EnergyNetwork):
         """The energies of x and its neighbours, from k(C - 1) + 1 evaluations of the upper layers."""
         _checks.require(padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer.")
         here = x.gather(1, positions)
-        first, times = self._first(x), self._times(t)
         copies = positions.shape[1] * (self.num_tokens - 1) + 1
-        energies = in_chunks(self._energies, (first, times, positions, here), max(1, self.chunk_rows // copies))
+        energies = in_chunks(
+            self._neighbours, (self._first(x), self._times(t), positions, here), max(1, self.chunk_rows // copies)
+        )
         own, others = energies[:, 0], energies[:, 1:].unflatten(1, (-1, self.num_tokens - 1))
         return with_own_value(others, own, here)
 
-    def _energies(
+    def _neighbours(
         self,
         first: Float[Tensor, "batch width"],
         times: Float[Tensor, "batch layers width"],
@@ -158,12 +152,20 @@ class MLPEnergy(EnergyNetwork):
     ) -> Float[Tensor, "batch copies"]:
         """The energies of x and then of its neighbours, position by position."""
         if self.num_tokens == 2:
-            column = F.embedding(positions, self.first.weight.T)
-            change = column * (1 - 2 * here[..., None])
+            change = F.embedding(positions, self.first.weight.T) * (1 - 2 * here[..., None])
         else:
             columns = self.columns.flatten(0, 1)
             base = positions * self.num_tokens
             others = F.embedding(base[..., None] + other_values(here, self.num_tokens), columns)
             change = (others - F.embedding(base + here, columns)[..., None, :]).flatten(1, 2)
-        change = torch.cat([torch.zeros_like(change[:, :1]), change], dim=1)
-        return self._upper(change + first[:, None], times)
+        return self._energies(first, times, change)
+
+    def _energies(
+        self,
+        first: Float[Tensor, "batch width"],
+        times: Float[Tensor, "batch layers width"],
+        change: Float[Tensor, "batch others width"],
+    ) -> Float[Tensor, "batch copies"]:
+        """Everything after the sum of columns."""
+        weights, biases = ([getattr(layer, name) for layer in self.hidden] for name in ("weight", "bias"))
+        return elu_layers(first, change, times, self.last.weight[0], weights, biases) + self.last.bias

@@ -1,0 +1,91 @@
+"""The hidden layers of the MLP energy over many neighbours of a sequence, with forward and backward written out.
+
+Left to autograd, additions and activations cost as much as the matrix multiplies, as each of them touches fresh memory.
+Written out, they work in place on the results of the multiplies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+
+def elu_layers(
+    base: Float[Tensor, "batch width"],
+    change: Float[Tensor, "batch others width"],
+    times: Float[Tensor, "batch layers width"],
+    last: Float[Tensor, "width"],
+    weights: list[Float[Tensor, "width width"]],
+    biases: list[Float[Tensor, "width"]],
+) -> Float[Tensor, "batch copies"]:
+    """The energies (less a constant) of a sequence and its neighbours, whose first layers are base and base + change:
+
+    h <- elu(h + times_0),    h <- elu(W_i h + b_i + times_i) for each hidden layer,    energy = last . h
+    """
+    base = base + times[:, 0]
+    if torch.is_autocast_enabled(base.device.type):
+        return _by_autograd(base, change, times[:, 1:], last, weights, biases)
+    return _EluLayers.apply(base, change, times[:, 1:], last, *weights, *biases)
+
+
+def _by_autograd(
+    base: Tensor, change: Tensor, times: Tensor, last: Tensor, weights: list[Tensor], biases: list[Tensor]
+) -> Tensor:
+    """The same in plain operations, for mixed precision."""
+    h = F.elu(torch.cat([base[:, None], base[:, None] + change], dim=1))
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        h = F.elu(F.linear(h, weight) + (times[:, i] + bias)[:, None])
+    return h @ last
+
+
+class _EluLayers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, base: Tensor, change: Tensor, times: Tensor, last: Tensor, *layers: Tensor) -> Tensor:
+        weights, biases = layers[: len(layers) // 2], layers[len(layers) // 2 :]
+        batch, others, width = change.shape
+        first = base.new_empty(batch, others + 1, width)
+        first[:, 0] = base
+        torch.add(change, base[:, None], out=first[:, 1:])
+        hidden = [F.elu_(first)]
+        for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            h = torch.mm(hidden[-1].view(-1, width), weight.t()).view_as(first)
+            hidden.append(F.elu_(h.add_((times[:, i] + bias)[:, None])))
+        ctx.save_for_backward(last, *weights, *hidden)
+        return torch.mv(hidden[-1].view(-1, width), last).view(batch, others + 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        last, *rest = ctx.saved_tensors
+        weights, hidden = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        shape, width = hidden[0].shape, hidden[0].shape[-1]
+        energy = gradients[0].reshape(-1)
+        last_gradient = torch.mv(hidden[-1].view(-1, width).t(), energy)
+        gradient, spare = torch.outer(energy, last), None
+        weight_gradients, sums = [], []
+        for weight, below, above in zip(reversed(weights), hidden[-2::-1], hidden[:0:-1], strict=True):
+            _times_elu_slope(gradient, above.view(-1, width))
+            weight_gradients.append(torch.mm(gradient.t(), below.view(-1, width)))
+            sums.append(gradient.view(shape).sum(1))
+            spare = torch.empty_like(gradient) if spare is None else spare
+            torch.mm(gradient, weight, out=spare)
+            gradient, spare = spare, gradient
+        _times_elu_slope(gradient, hidden[0].view(-1, width))
+        gradient = gradient.view(shape)
+        times_gradient = torch.stack(sums[::-1], dim=1) if sums else gradient.new_zeros(shape[0], 0, width)
+        return (
+            gradient.sum(1),
+            gradient[:, 1:],
+            times_gradient,
+            last_gradient,
+            *weight_gradients[::-1],
+            *[s.sum(0) for s in sums[::-1]],
+        )
+
+
+def _times_elu_slope(gradient: Tensor, result: Tensor) -> None:
+    """Multiply by elu'(u) in place, from the result elu(u)."""
+    torch.ops.aten.elu_backward.grad_input(gradient, 1, 1, 1, True, result, grad_input=gradient)
