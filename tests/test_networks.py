@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sddm.networks import Denoiser, HollowTransformer, MLPEnergy, TransformerEnergy
+from sddm.networks import Denoiser, HollowTransformer, MLPEnergy, TransformerEnergy, chunks, energy
 from sddm.networks.chunks import in_chunks
+from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, sinusoidal
 from sddm.networks.readouts import FiLMReadout, MLPReadout, readout
 from sddm.networks.transformer import Attention, BidirectionalTransformer, Block
@@ -369,8 +370,6 @@ def test_an_mlp_energy_refuses_padding_with_a_sentence():
 @pytest.fixture
 def checkpoints(monkeypatch):
     """Counts the pieces that are run again in the backward pass."""
-    from sddm.networks import chunks
-
     calls, original = [], chunks.checkpoint
 
     def counted(function, *arguments, **options):
@@ -509,6 +508,56 @@ def test_the_mlp_energy_is_its_formula(name):
     assert_close(network(x, t), network.last(h).squeeze(1))
 
 
+def layers_of_elu(layers, others, batch=3, width=4):
+    """Arguments for elu_layers, all with gradients: base, change, times, last, weights, biases."""
+    sizes = [(batch, width), (batch, others, width), (batch, layers, width), (width,)]
+    sizes += [(width, width)] * (layers - 1) + [(width,)] * (layers - 1)
+    return [normal(*size, seed=i).requires_grad_() for i, size in enumerate(sizes)]
+
+
+def in_one_piece(base, change, times, last, *rest):
+    return elu_layers(base, change, times, last, list(rest[: len(rest) // 2]), list(rest[len(rest) // 2 :]))
+
+
+def by_definition(base, change, times, last, *rest):
+    h = F.elu(torch.cat([base[:, None], base[:, None] + change], dim=1) + times[:, None, 0])
+    for i in range(len(rest) // 2):
+        h = F.elu(h @ rest[i].T + rest[len(rest) // 2 + i] + times[:, None, i + 1])
+    return (h * last).sum(-1)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("others", [0, 1, 5])
+def test_the_written_out_layers_have_the_value_and_gradient_of_their_formula(layers, others):
+    """In the two ways that there are: written out, and in plain operations where autocast has to see them (it leaves
+    float64 as it is)."""
+    arguments = layers_of_elu(layers, others)
+    expected = by_definition(*arguments)
+    factor = normal(*expected.shape, seed=99)
+    slopes = torch.autograd.grad((expected * factor).sum(), arguments)
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            value = in_one_piece(*arguments)
+        assert_close(value, expected)
+        for one, other in zip(torch.autograd.grad((value * factor).sum(), arguments), slopes, strict=True):
+            assert_close(one, other, tolerance=1e-10)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_written_out_gradient_is_that_of_finite_differences(layers):
+    assert torch.autograd.gradcheck(in_one_piece, layers_of_elu(layers, 2))
+
+
+def test_the_written_out_layers_change_none_of_their_arguments_and_can_go_back_twice():
+    arguments = layers_of_elu(3, 4)
+    before = [a.detach().clone() for a in arguments]
+    value = in_one_piece(*arguments)
+    first = torch.autograd.grad(value.sum(), arguments, retain_graph=True)
+    again = torch.autograd.grad(value.sum(), arguments)
+    assert all(torch.equal(a, b) for a, b in zip(arguments, before, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
 def test_binary_tokens_enter_an_mlp_energy_as_numbers():
     """One weight column a position: W[d, 0] = 0 and W[d, 1] is learned."""
     network = mlp_energy(2, 3, False)
@@ -552,29 +601,27 @@ def test_the_transformer_energies_of_neighbours_are_those_of_copies(name, marked
     assert_close(energies, replaced_by_brute_force(network, x, t, positions, given, padding))
 
 
-def sequences_read_out(network, last_layer, x, positions):
-    """How many sequences reach the network's last layer."""
-    counts = []
-
-    def count(module, inputs):
-        counts.append(inputs[0].shape[:-1].numel())
-
-    hook = last_layer.register_forward_pre_hook(count)
-    network.replaced(x, spread_times(len(x)), positions)
-    hook.remove()
-    return sum(counts)
-
-
 @pytest.mark.parametrize("num_tokens", [2, 5])
 @pytest.mark.parametrize("num", [1, 4, 6])
 @pytest.mark.parametrize("chunk", [1, 1 << 16])
-def test_k_positions_cost_k_times_one_less_than_the_states_and_one_evaluations(num_tokens, num, chunk):
+def test_k_positions_cost_k_times_one_less_than_the_states_and_one_evaluations(monkeypatch, num_tokens, num, chunk):
+    """Counted in the layers above the first, where all work of an MLP is, and in the last layer of a transformer."""
     x, positions = tokens(5, 6, num_tokens), some_positions(5, 6, num)
-    expected = 5 * (num * (num_tokens - 1) + 1)
-    mlp = MLPEnergy(6, num_tokens, width=10, chunk_rows=chunk)
-    assert sequences_read_out(mlp, mlp.last, x, positions) == expected
+    expected, counts = 5 * (num * (num_tokens - 1) + 1), []
+    original = energy.elu_layers
+
+    def counted(base, change, *rest):
+        counts.append(len(base) * (1 + change.shape[1]))
+        return original(base, change, *rest)
+
+    monkeypatch.setattr(energy, "elu_layers", counted)
+    MLPEnergy(6, num_tokens, width=10, chunk_rows=chunk).replaced(x, spread_times(5), positions)
+    assert sum(counts) == expected
     transformer = TransformerEnergy(num_tokens, 6, **SMALL, chunk_tokens=chunk)
-    assert sequences_read_out(transformer, transformer.energy, x, positions) == expected
+    counts.clear()
+    transformer.energy.register_forward_pre_hook(lambda module, inputs: counts.append(len(inputs[0])))
+    transformer.replaced(x, spread_times(5), positions)
+    assert sum(counts) == expected
 
 
 @pytest.mark.parametrize("chunk", [1, 20, 61, 1 << 16])

@@ -30,6 +30,10 @@ class Randomness(Protocol):
         """Poisson counts with these means; the first axis is the batch."""
         ...
 
+    def of(self, rows: Int[Tensor, "rows"]) -> Randomness:
+        """The source for some rows of the batch."""
+        ...
+
 
 class Stream:
     """One generator for the whole batch (None: torch's own)."""
@@ -45,12 +49,20 @@ class Stream:
         source = self.generator.device if self.generator is not None else mean.device
         return torch.poisson(mean.to(source), generator=self.generator).to(mean.device)
 
+    def of(self, rows: Int[Tensor, "rows"]) -> Stream:
+        return self
+
 
 class StreamPerSample:
     """One generator a row, so that a sample depends on its own seed and not on the batch it was made in."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def of(self, rows: Int[Tensor, "rows"]) -> StreamPerSample:
+        some = StreamPerSample(())
+        some.generators = [self.generators[row] for row in rows.tolist()]
+        return some
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
         rows = [torch.rand(*shape[1:], generator=g, dtype=torch.float64) for g in self.generators]

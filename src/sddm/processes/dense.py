@@ -22,6 +22,10 @@ REMEMBERED_ELEMENTS = 1 << 23
 """How many float64 numbers of matrix exponentials are kept (64 MiB)."""
 
 
+GRID_TIMES = 16
+"""A call with at most this many distinct times is taken for a step of a sampling grid, and remembered."""
+
+
 class DenseProcess(Process):
     """A process with rate matrix Q (row = from). Subclasses make the matrix; `CustomRate` takes one of your own."""
 
@@ -74,6 +78,9 @@ class DenseProcess(Process):
             transitions = torch.einsum("is,bs,sj->bij", left, torch.exp(distinct[:, None] * values), right)
             # Rounding leaves entries of -1e-17; probabilities are not negative.
             return transitions.clamp_min_(0)[where]
+        if len(distinct) > GRID_TIMES:  # times drawn at random do not come again
+            Q = self.rate_matrix.to(tau.device)
+            return torch.linalg.matrix_exp(distinct[:, None, None] * Q).clamp_min_(0)[where]
         return torch.stack([self._exponential(float(d)) for d in distinct]).to(tau.device)[where]
 
     def _exponential(self, tau: float) -> Float64[Tensor, "symbols symbols"]:

@@ -72,19 +72,23 @@ def _stretch(
     """Run the clock of every row down to `early`, with the bounds that hold there."""
     process = diffusion.process
     bounds = process._exit_bound(early)
-    while bool((clock > early).any()):
-        bound = bounds.gather(1, x)
+    x, clock = x.clone(), clock.clone()
+    rows = torch.nonzero(clock > early).squeeze(1)
+    while len(rows):
+        bound = bounds[rows].gather(1, x[rows])
         if given is not None:
-            bound = torch.where(given, 0, bound)
-        u = randomness.uniform((x.shape[0], 3), x.device)
+            bound = torch.where(given[rows], 0, bound)
+        # Each row draws from its own stream, and only while it runs: its path does not depend on the others.
+        u = randomness.of(rows).uniform((len(rows), 3), x.device)
         wait = -torch.log1p(-u[:, 0]) / bound.sum(1)  # infinite where no position can leave its state
-        running = clock > early
-        event = running & (clock - wait > early)
-        clock = torch.where(event, clock - wait, torch.where(running, early, clock))
-        if bool(event.any()):
-            position = categorical(bound + (bound.sum(1, keepdim=True) == 0), _Fixed(u[:, 1]))[:, None]
-            proposal = _thinned_jump(diffusion, process, x, clock, position, bound, given, u[:, 2:])
-            x = torch.where(event[:, None], x.scatter(1, position, proposal), x)
+        event = clock[rows] - wait > early[rows]
+        clock[rows] = torch.where(event, clock[rows] - wait, early[rows])
+        rows, bound, u = rows[event], bound[event], u[event]
+        if len(rows):
+            position = categorical(bound, _Fixed(u[:, 1]))[:, None]
+            known = None if given is None else given[rows]
+            jump = _thinned_jump(diffusion, process, x[rows], clock[rows], position, bound, known, u[:, 2:])
+            x[rows] = x[rows].scatter(1, position, jump)
     return x, clock
 
 
@@ -118,3 +122,6 @@ class _Fixed:
 
     def poisson(self, mean: Tensor) -> Tensor:
         raise AssertionError("fixed uniforms hold no Poisson counts")
+
+    def of(self, rows: Tensor) -> _Fixed:
+        return _Fixed(self.uniforms[rows])

@@ -72,7 +72,7 @@ def summed_leap(
     x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
 ) -> Int[Tensor, "batch dim"]:
     """Poisson counts of jumps with these means, whose distances add up; clipped to the range. For ordered states."""
-    counts = randomness.poisson(hazard)
+    counts = randomness.poisson(hazard.clamp(max=1e9))  # far off the range either way, and within an integer
     level = torch.arange(hazard.shape[-1], dtype=hazard.dtype, device=x.device)
-    moved = x + (counts * (level - x[..., None])).sum(-1).round().long()
-    return moved.clamp(0, hazard.shape[-1] - 1)
+    moved = x + (counts * (level - x[..., None])).sum(-1)
+    return moved.clamp(0, hazard.shape[-1] - 1).round().long()
