@@ -192,9 +192,11 @@ def _ct_elbo(
     possible = q > 0
     f = torch.where(possible, q.log() - log_p, 0)
     exits = process._exit_rates(log_p.dtype).to(log_p.device)
-    backwards = torch.where(possible, f.exp() * process._flow(log_p.exp()), 0)
-    forwards = q * exits * (f - 1)
-    return process._speed(t, log_p.dtype)[..., 0] * (backwards + forwards - process._flow(q) * f).sum(-1)
+    into, from_q = process._flow(log_p.exp()), process._flow(q)
+    backwards = torch.where(possible & (into > 0), f.exp() * into, 0)
+    forwards = torch.where(exits > 0, q * exits * (f - 1), 0)
+    arrivals = torch.where(from_q > 0, from_q * f, 0)
+    return process._speed(t, log_p.dtype)[..., 0] * (backwards + forwards - arrivals).sum(-1)
 
 
 def _ct_elbo_at_drawn_token(

@@ -49,8 +49,11 @@ class Schedule(Configurable, ABC):
         return self.primitive(_float64(t)) - self.primitive(_float64(s, "s"))
 
     def inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
-        """The time t in [0, 1] with B(0, t) = integral, by bisection to the last bit."""
-        integral = _checks.tensor(integral, "integral")
+        """The time t in [0, 1] with B(0, t) = integral."""
+        return self._inverse(_checks.tensor(integral, "integral")).clamp(max=1)
+
+    def _inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
+        """By bisection, for schedules that have no closed form."""
         low, high = torch.zeros_like(integral), torch.ones_like(integral)
         for _ in range(60):
             middle = (low + high) / 2
@@ -71,6 +74,9 @@ class Constant(Schedule):
     def primitive(self, t: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
         return self._rate * t
 
+    def _inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
+        return integral / self._rate
+
     def scaled(self, factor: float) -> Constant:
         return Constant(self._rate * _checks.positive(factor, "factor"))
 
@@ -87,6 +93,9 @@ class LogSquare(Schedule):
 
     def primitive(self, t: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
         return self.scale * torch.log1p(t**2)
+
+    def _inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
+        return torch.expm1(integral / self.scale).sqrt()
 
     def scaled(self, factor: float) -> LogSquare:
         return LogSquare(self.scale * _checks.positive(factor, "factor"))
@@ -145,6 +154,9 @@ class Exponential(Schedule):
 
     def primitive(self, t: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
         return self.low**2 / 2 * torch.expm1(2 * math.log(self.high / self.low) * t)
+
+    def _inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
+        return torch.log1p(2 * integral / self.low**2) / (2 * math.log(self.high / self.low))
 
     def scaled(self, factor: float) -> Exponential:
         root = math.sqrt(_checks.positive(factor, "factor"))

@@ -33,9 +33,9 @@ class DemoConfig:
     """Which of the seven densities: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard."""
     steps: int = 6000
     """Training steps."""
-    samples: int = 20_000
+    samples: int = 10_000
     """How many samples to draw and measure."""
-    sampling_steps: int = 48
+    sampling_steps: int = 42
     """Steps of the reverse process."""
     seed: int = 0
     """Seed of everything."""

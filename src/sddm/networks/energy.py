@@ -19,6 +19,9 @@ from sddm.networks.chunks import in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import sinusoidal
 
+CACHE_ROWS = 1 << 12
+"""Without a gradient, pieces of this many sequences are fastest: their hidden layers stay in the processor's cache."""
+
 
 class EnergyNetwork(nn.Module, Configurable, ABC):
     """f(x, t) for sequences of `length` tokens with `num_tokens` values each."""
@@ -137,9 +140,9 @@ class MLPEnergy(EnergyNetwork):
         _checks.require(padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer.")
         here = x.gather(1, positions)
         copies = positions.shape[1] * (self.num_tokens - 1) + 1
-        energies = in_chunks(
-            self._neighbours, (self._first(x), self._times(t), positions, here), max(1, self.chunk_rows // copies)
-        )
+        limit = self.chunk_rows if torch.is_grad_enabled() else min(self.chunk_rows, CACHE_ROWS)
+        rows = max(1, limit // copies)
+        energies = in_chunks(self._neighbours, (self._first(x), self._times(t), positions, here), rows)
         own, others = energies[:, 0], energies[:, 1:].unflatten(1, (-1, self.num_tokens - 1))
         return with_own_value(others, own, here)
 

@@ -43,11 +43,12 @@ class CausalStream(nn.Module):
         absent: Bool[Tensor, "batch places"] | None,
         rotary: Rotary | None,
     ) -> Float[Tensor, "batch places width"]:
-        """Inputs marked `absent` are seen by nobody; the first one never is."""
+        """Inputs marked `absent` are seen by nobody but themselves."""
         mask = None
         if absent is not None:
             causal = torch.ones(h.shape[1], h.shape[1], dtype=torch.bool, device=h.device).tril()
-            mask = causal & ~absent[:, None, None]
+            itself = torch.eye(h.shape[1], dtype=torch.bool, device=h.device)  # an absent place has to see something
+            mask = causal & ~absent[:, None, None] | itself
         h = self.dropout(h)
         for block in self.blocks:
             h = block(h, mask, mask is None, rotary)
@@ -158,15 +159,30 @@ class HollowTransformer(nn.Module, Configurable):
         tokens = self.embed(x, given)
         time = time_token(t, tokens)
         left, right = torch.cat([time, tokens[:, :-1]], dim=1), torch.cat([tokens[:, 1:], time], dim=1)
+        absent = None
+        if padding is not None:
+            left, absent_left = _shorter(left, padding, time)
+            right, absent_right = (turned.flip(1) for turned in _shorter(right.flip(1), padding.flip(1), time))
+            absent = (absent_left, absent_right)
         rotary = None
         if self.places_left.rotary:
             rotary = Rotary(torch.arange(x.shape[1], device=x.device), self.head_width, tokens.dtype)
         else:
             left, right = left + self.places_left(), right + self.places_right()
-        absent = None
-        if padding is not None:
-            absent = (F.pad(padding[:, :-1], (1, 0)), F.pad(padding[:, 1:], (0, 1)))
         left = self.left(left, None if absent is None else absent[0], rotary)
         # The right stream runs over the reversed sequence, so that it too is causal.
         right = self.right(right.flip(1), None if absent is None else absent[1].flip(1), rotary).flip(1)
         return self.join(left, right, t, time, absent, rotary)
+
+
+def _shorter(
+    inputs: Float[Tensor, "batch dim width"], padding: Bool[Tensor, "batch dim"], time: Float[Tensor, "batch 1 width"]
+) -> tuple[Float[Tensor, "batch dim width"], Bool[Tensor, "batch dim"]]:
+    """A stream's inputs in rows with padding, and which of them are absent.
+
+    Where the token before does not exist the input is the time, as at the first place of a row without padding. Only
+    the one at the first place that exists is there to be seen, so that a padded row is the shorter row.
+    """
+    nothing_before = F.pad(padding[:, :-1], (1, 0), value=True)
+    first = ~padding & ((~padding).cumsum(1) == 1)
+    return torch.where(nothing_before[..., None], time, inputs), nothing_before & ~first

@@ -87,7 +87,8 @@ class DenseProcess(Process):
         if tau in self._remembered:
             self._remembered.move_to_end(tau)
             return self._remembered[tau]
-        transition = torch.linalg.matrix_exp(tau * self.rate_matrix).clamp_min_(0)
+        # torch exponentiates a lone matrix to eight digits only (pytorch issue 196592), two of them to sixteen
+        transition = torch.linalg.matrix_exp(tau * self.rate_matrix.expand(2, -1, -1))[0].clamp_min(0)
         self._remembered[tau] = transition
         while len(self._remembered) * transition.numel() > REMEMBERED_ELEMENTS and len(self._remembered) > 1:
             self._remembered.popitem(last=False)

@@ -85,7 +85,12 @@ def train(
     )
     smooth = float("nan")
     for step in steps:
-        value = loss(diffusion, next(batches), num_positions=config.num_positions, generator=generator).sum(-1).mean()
+        batch = next(batches, None)
+        if batch is None:
+            raise ValueError(
+                f"batches ended after {step} of {config.steps} steps. Give an endless stream, or fewer steps."
+            )
+        value = loss(diffusion, batch, num_positions=config.num_positions, generator=generator).sum(-1).mean()
         optimizer.zero_grad()
         value.backward()
         torch.nn.utils.clip_grad_norm_(diffusion.parameters(), config.clip)
