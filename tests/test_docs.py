@@ -56,6 +56,10 @@ def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path):
     assert repr(again.process) == repr(diffusion.process)
 
 
+def test_every_model_of_the_guide_can_be_built():
+    run_blocks("docs/models.md")
+
+
 def test_the_type_checks_are_on():
     with pytest.raises(jaxtyping.TypeCheckError):
         SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))

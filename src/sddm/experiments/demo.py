@@ -19,7 +19,7 @@ from sddm.metrics import hamming_mmd
 from sddm.networks import MLPEnergy
 from sddm.processes import Uniform
 from sddm.samplers import Trajectory, sample
-from sddm.schedules import Constant
+from sddm.schedules import LogSquare
 from sddm.training import TrainingConfig, train
 
 
@@ -31,7 +31,7 @@ class DemoConfig:
     """Folder for the pictures, the figures and the model."""
     density: str = "checkerboard"
     """Which of the seven densities: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard."""
-    steps: int = 6000
+    steps: int = 12_000
     """Training steps."""
     samples: int = 10_000
     """How many samples to draw and measure."""
@@ -48,11 +48,13 @@ def run(config: DemoConfig) -> dict[str, float]:
     toy = Toy(config.density)
     data_stream, training, sampling, fresh = (_stream(config.seed, purpose) for purpose in range(4))
     torch.manual_seed(config.seed)
-    diffusion = Diffusion(Uniform(toy.num_states, Constant(1.0)).leaving(0.02), Energy(MLPEnergy(toy.length)))
+    process = Uniform(toy.num_states, LogSquare(1.0)).leaving(0.02)
+    diffusion = Diffusion(process, Energy(MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0)))
 
     print(f"Training an energy model of {config.density} by conditional ratio matching.")
-    batches = (toy.tokens(256, data_stream) for _ in range(config.steps))
-    trained = train(diffusion, batches, TrainingConfig(config.steps, num_positions=8), generator=training)
+    batches = (toy.tokens(64, data_stream) for _ in range(config.steps))
+    recipe = TrainingConfig(config.steps, learning_rate=5e-3, num_positions=8)
+    trained = train(diffusion, batches, recipe, generator=training)
 
     path = Trajectory(every=max(1, config.sampling_steps // 6))
     tokens = sample(trained, config.samples, steps=config.sampling_steps, generator=sampling, callback=path)

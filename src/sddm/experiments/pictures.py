@@ -19,7 +19,6 @@ from matplotlib.colors import PowerNorm
 Points = Float[ndarray, "num 2"]
 
 INK, PAPER = "#22223b", "#ffffff"
-BINS = 160
 
 
 def side_by_side(panels: Sequence[tuple[str, Points]], path: Path, extent: float = 4.5) -> None:
@@ -42,7 +41,8 @@ def strip(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: 
 
 
 def _density(axis: Any, points: Points, extent: float) -> None:
-    edges = np.linspace(-extent, extent, BINS + 1)
+    bins = int(np.clip(1.2 * np.sqrt(len(points)), 24, 160))
+    edges = np.linspace(-extent, extent, bins + 1)
     counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=[edges, edges])
     axis.imshow(counts.T, origin="lower", extent=(-extent, extent, -extent, extent), cmap="magma", norm=PowerNorm(0.5))
     axis.set_xticks([])

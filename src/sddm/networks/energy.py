@@ -17,7 +17,7 @@ from sddm import _checks
 from sddm.config import Configurable
 from sddm.networks.chunks import in_chunks
 from sddm.networks.elu_layers import elu_layers
-from sddm.networks.embeddings import sinusoidal
+from sddm.networks.embeddings import TIME_SCALE, sinusoidal
 
 CACHE_ROWS = 1 << 12
 """Without a gradient, pieces of this many sequences are fastest: their hidden layers stay in the processor's cache."""
@@ -74,6 +74,9 @@ class MLPEnergy(EnergyNetwork):
     W[d, c] - W[d, a] to it. Binary tokens enter as the numbers 0 and 1, so that W[d, 0] = 0 and W[d, 1] is learned.
 
     learned_time: pass the embedding of the time through an MLP of its own, with an output for each layer.
+    time_scale: the time is embedded as sin and cos of time_scale * t. At the paper's 1000 the fastest features change
+        too quickly with t to be told from noise; at 10 all of them are smooth.
+    input_gain: a factor on the first layer's initial weights, whose inputs are small beside the embedding of the time.
     chunk_rows: how many sequences (rows times neighbours) are evaluated at once.
     """
 
@@ -84,6 +87,8 @@ class MLPEnergy(EnergyNetwork):
         width: int = 256,
         layers: int = 3,
         learned_time: bool = False,
+        time_scale: float = TIME_SCALE,
+        input_gain: float = 1.0,
         chunk_rows: int = 1 << 16,
     ) -> None:
         super().__init__()
@@ -93,7 +98,10 @@ class MLPEnergy(EnergyNetwork):
         self.chunk_rows = _checks.whole(chunk_rows, "chunk_rows", 1)
         _checks.whole(layers, "layers", 1)
         inputs = length if num_tokens == 2 else length * num_tokens
+        self.time_scale = _checks.positive(time_scale, "time_scale")
         self.first = nn.Linear(inputs, width)
+        with torch.no_grad():
+            self.first.weight.mul_(_checks.positive(input_gain, "input_gain"))
         self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
         self.time = None
         if learned_time:
@@ -116,7 +124,7 @@ class MLPEnergy(EnergyNetwork):
         return F.embedding_bag(index, self.first.weight.T.contiguous(), mode="sum") + self.first.bias
 
     def _times(self, t: Float64[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
-        embedding = sinusoidal(t, self.width).to(self.first.weight.dtype)
+        embedding = sinusoidal(t, self.width, self.time_scale).to(self.first.weight.dtype)
         if self.time is None:
             return embedding[:, None].expand(-1, len(self.hidden) + 1, -1)
         return self.time(embedding).unflatten(1, (-1, self.width))
