@@ -176,9 +176,13 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
         sum_{x != y} Q_t(y, x) [ q(x) p(y) / p(x)  -  q(y)  +  q(y) (f(y) - f(x)) ].
     """
     value = _ct_elbo_at_drawn_token if noised.sees_own_token else _ct_elbo
-    log_p = noised.marginals.log_xt
-    at_once = max(1, CHUNK_ELEMENTS // (log_p.shape[0] * log_p.shape[2]))
-    return in_chunks(functools.partial(value, noised.process, noised.t), (noised.x0, noised.xt, log_p), at_once, dim=1)
+    source, push = noised.marginals.unpushed()
+
+    def some(x0: Tensor, xt: Tensor, source: Tensor) -> Tensor:
+        return value(noised.process, noised.t, x0, xt, push(source))
+
+    at_once = max(1, CHUNK_ELEMENTS // 4 // (source.shape[0] * source.shape[2]))
+    return in_chunks(some, (noised.x0, noised.xt, source), at_once, dim=1)
 
 
 def _ct_elbo(

@@ -51,6 +51,12 @@ class Marginals:
             self._log_xt = self._push(self.log_x0)
         return self._log_xt
 
+    def unpushed(self) -> tuple[Float[Tensor, "batch dim symbols"], Callable[[Tensor], Tensor]]:
+        """What log_xt is made of, and how, for work on a few positions at a time: log_x0 and its push, if there are."""
+        if self.log_x0 is not None and self._push is not None:
+            return self.log_x0, self._push
+        return self.log_xt, lambda log_xt: log_xt
+
     def require_x0(self, user: str) -> Float[Tensor, "batch dim symbols"]:
         """log_x0, or a sentence that says why it is needed."""
         if self.log_x0 is None:
