@@ -47,7 +47,7 @@ from enumerated import (
     uniform,
 )
 from sddm import Condition, Diffusion, sample
-from sddm.marginals import Oracle
+from sddm.marginals import MarginalModel, Oracle
 from sddm.processes import PROCESSES, Absorbing, BirthDeath, CustomRate, Uniform
 from sddm.randomness import Stream, StreamPerSample
 from sddm.samplers import (
@@ -758,3 +758,19 @@ def test_conditional_samples_of_a_step_use_the_given_values():
         given = torch.tensor([[False, True]])
         log_x0 = diffusion.marginals(x, times(0.9, 1), condition=given).log_x0[0, 0]
         assert differs(log_x0.exp(), p[int(index_of(x, 3)), 0]) < ROUNDING
+
+
+class Diverged(MarginalModel):
+    """What is left of a model whose training diverged."""
+
+    def __init__(self):
+        super().__init__()
+        self.length, self.implicit = 2, True
+
+    def forward(self, process, xt, t, positions=None, given=None, padding=None):
+        return self.from_logits(torch.full((*xt.shape, 3), float("nan")), process, t)
+
+
+def test_a_model_that_predicts_nan_is_named():
+    with pytest.raises(ValueError, match="predicts NaN"):
+        sample(Diffusion(uniform(), Diverged()), 3, steps=1, generator=seeded(0))

@@ -348,3 +348,10 @@ def test_a_progress_bar_is_shown_to_a_terminal(capsys, monkeypatch):
     assert "3/3" in capsys.readouterr().err
     run(steps=3, progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_batches_that_end_too_soon_are_named():
+    process = uniform()
+    diffusion = Diffusion(process, Hollow.for_process(process, 4, width=8, layers=1, heads=2, mlp=8))
+    with pytest.raises(ValueError, match="batches ended after 1 of 5 steps"):
+        train(diffusion, iter([torch.zeros(2, 4, dtype=torch.int64)]), TrainingConfig(steps=5))
