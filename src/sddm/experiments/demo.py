@@ -31,9 +31,9 @@ class DemoConfig:
     """Folder for the pictures, the figures and the model."""
     density: str = "checkerboard"
     """Which of the seven densities: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard."""
-    steps: int = 12_000
+    steps: int = 10_000
     """Training steps."""
-    samples: int = 10_000
+    samples: int = 8_000
     """How many samples to draw and measure."""
     sampling_steps: int = 42
     """Steps of the reverse process."""
