@@ -1,7 +1,7 @@
 """Training and sampling step of each parameterization, against a plain version of the same model.
 
 Times are medians with their quartiles over interleaved repeats (ours, plain, one matrix multiply, ours, ...), so that
-the ratios hold for one machine in one state. Peak memory is measured in a process of its own for each case.
+the ratios hold for one machine in one state. Peak memory is the median of five processes of their own for each case.
 
     python benchmarks/models.py            # the table; --repeats 20 by default
 """
@@ -188,7 +188,8 @@ def main() -> None:
         result = measure(name, arguments.repeats)
         for phase in ("training", "sampling"):
             for which in ("ours", "plain"):
-                result[f"{which} {phase} MiB"] = in_own_process(__file__, "--memory", name, which, phase)
+                peaks = [in_own_process(__file__, "--memory", name, which, phase) for _ in range(5)]
+                result[f"{which} {phase} MiB"] = median(peaks)
             ours, other = (result[f"{which} {phase}"]["median"] * 1e3 for which in ("ours", "plain"))
             print(
                 f"{name:26s}{phase:>10s}{ours:10.1f}{other:10.1f}{result[f'{phase} ratio']:8.2f}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -48,6 +48,74 @@ class Noised:
             )
 
 
+@dataclass(frozen=True)
+class Draws:
+    """A batch of data with all that chance decides in a loss: times, noised data, and which positions are evaluated.
+
+    Drawn for the whole batch at once, so that the loss of its rows is the same in whatever pieces it is computed.
+    """
+
+    x0: Int[Tensor, "batch dim"]
+    t: Float64[Tensor, "batch"]
+    xt: Int[Tensor, "batch dim"]
+    positions: Int[Tensor, "batch num"] | None
+    condition: Bool[Tensor, "batch dim"] | None
+    padding: Bool[Tensor, "batch dim"] | None
+
+    def rows(self, rows: slice) -> Draws:
+        """Some rows of the batch."""
+        parts = (getattr(self, field.name) for field in fields(self))
+        return Draws(*[None if part is None else part[rows] for part in parts])
+
+    @property
+    def silent(self) -> Bool[Tensor, "batch dim"] | None:
+        """Positions that do not count: given, or padding."""
+        if self.condition is None or self.padding is None:
+            return self.padding if self.condition is None else self.condition
+        return self.padding | self.condition
+
+
+def draw(
+    diffusion: Diffusion,
+    x0: Int[Tensor, "batch dim"],
+    *,
+    t: Float[Tensor, "batch"] | None = None,
+    xt: Int[Tensor, "batch dim"] | None = None,
+    condition: Bool[Tensor, "batch dim"] | None = None,
+    padding: Bool[Tensor, "batch dim"] | None = None,
+    num_positions: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Draws:
+    """Check the arguments of a loss and draw what is not given; they are explained at `Loss.__call__`."""
+    _checks.instance(diffusion, Diffusion, "diffusion")
+    process = diffusion.process
+    x0 = _checks.tokens(x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
+    batch, dim = x0.shape
+    _checks.generator(generator)
+    t = stratified_times(batch, generator, x0.device) if t is None else t
+    t = _checks.times(t, batch, "t", device=x0.device)
+    if condition is not None:
+        condition = _checks.boolean_mask(condition, x0.shape, "condition", device=x0.device)
+    if padding is not None:
+        padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
+    if xt is None:
+        xt = process._noise(x0, process._integral(0.0, t), Stream(generator))
+    else:
+        xt = _checks.tokens(xt, process.num_symbols, "xt", device=x0.device)
+        _checks.require(
+            xt.shape == x0.shape,
+            f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
+        )
+    if condition is not None:
+        xt = torch.where(condition, x0, xt)
+    draws = Draws(x0, t, xt, None, condition, padding)
+    if num_positions is None:
+        return draws
+    _checks.whole(num_positions, "num_positions", 1)
+    _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
+    return replace(draws, positions=random_positions(batch, dim, num_positions, generator, x0.device, draws.silent))
+
+
 class Loss:
     """A loss, from the function that gives its value at each evaluated position of a noised batch."""
 
@@ -75,42 +143,27 @@ class Loss:
         num_positions: how many to evaluate; all if None.              weight: a weight for each time.
         generator: the source of every draw.
         """
-        _checks.instance(diffusion, Diffusion, "diffusion")
-        process = diffusion.process
-        x0 = _checks.tokens(x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
-        batch, dim = x0.shape
-        _checks.generator(generator)
-        t = stratified_times(batch, generator, x0.device) if t is None else t
-        t = _checks.times(t, batch, "t", device=x0.device)
-        if condition is not None:
-            condition = _checks.boolean_mask(condition, x0.shape, "condition", device=x0.device)
-        silent = condition
-        if padding is not None:
-            padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
-            silent = padding if condition is None else padding | condition
-        if xt is None:
-            xt = process._noise(x0, process._integral(0.0, t), Stream(generator))
-        else:
-            xt = _checks.tokens(xt, process.num_symbols, "xt", device=x0.device)
-            _checks.require(
-                xt.shape == x0.shape,
-                f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
-            )
-        if condition is not None:
-            xt = torch.where(condition, x0, xt)
-        positions = None
-        if num_positions is not None:
-            _checks.whole(num_positions, "num_positions", 1)
-            _checks.require(
-                num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions."
-            )
-            positions = random_positions(batch, dim, num_positions, generator, x0.device, silent)
-        marginals = diffusion(xt, t, positions, condition, padding)
-        x0, xt = at_positions(x0, positions), at_positions(xt, positions)
-        values = self.value(Noised(process, t, x0, xt, marginals, diffusion.model.sees_own_token))
+        draws = draw(
+            diffusion,
+            x0,
+            t=t,
+            xt=xt,
+            condition=condition,
+            padding=padding,
+            num_positions=num_positions,
+            generator=generator,
+        )
+        return self.at(diffusion, draws, weight)
+
+    def at(self, diffusion: Diffusion, draws: Draws, weight: TimeWeight | None = None) -> Float[Tensor, "batch dim"]:
+        """The values at given draws."""
+        marginals = diffusion(draws.xt, draws.t, draws.positions, draws.condition, draws.padding)
+        x0, xt = (at_positions(x, draws.positions) for x in (draws.x0, draws.xt))
+        noised = Noised(diffusion.process, draws.t, x0, xt, marginals, diffusion.model.sees_own_token)
+        values = self.value(noised)
         if weight is not None:
-            values = values * _weights(weight, t).to(values.dtype)[:, None]
-        return _spread(values, positions, silent, dim)
+            values = values * _weights(weight, draws.t).to(values.dtype)[:, None]
+        return _spread(values, draws.positions, draws.silent, draws.x0.shape[1])
 
 
 def _weights(weight: TimeWeight, t: Float64[Tensor, "batch"]) -> Tensor:
