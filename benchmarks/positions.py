@@ -55,8 +55,8 @@ def main() -> None:
     for name, (dim, states) in SHAPES.items():
         process = Uniform(states, Constant(1.0)).leaving(0.02)
         diffusion = Diffusion(process, Masked.for_process(process, dim, **SIZES))
-        batches = (walks(16, dim, states) for _ in range(arguments.training))
-        train(diffusion, batches, TrainingConfig(arguments.training, num_positions=2))
+        config = TrainingConfig(arguments.training, num_positions=2, learning_rate=2e-3)
+        train(diffusion, walks(4096, dim, states), config)
         print(f"\n{name}: D {dim}, C {states}, {dim} passes a gradient")
         print(f"{'k':>5s}{'rows':>6s}{'variance':>12s}{'seconds':>10s}{'variance x seconds, relative':>32s}")
         results[name] = []

@@ -12,10 +12,11 @@ from torch import nn
 
 from enumerated import oracle, seeded, uniform
 from sddm import Diffusion, losses
-from sddm.losses import conditional_ratio_matching, denoising_cross_entropy, x0_cross_entropy
+from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy, x0_cross_entropy
 from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked
 from sddm.training import EMA, TrainingConfig, train
 from sddm.training import loop as training_loop
+from sddm.training.batches import generator_of
 
 DIM = 4
 PROCESS = uniform()
@@ -44,9 +45,11 @@ def tiny(seed=0, make=Energy.mlp, **sizes):
 
 def copies(batch=32, seed=0):
     """Rows whose tokens are all the same: as strong a dependence as there can be."""
-    generator = seeded(seed)
-    while True:
-        yield torch.randint(3, (batch, 1), generator=generator).expand(-1, DIM).contiguous()
+
+    def rows(step):
+        return torch.randint(3, (batch, 1), generator=seeded(1000 * seed + step)).expand(-1, DIM).contiguous()
+
+    return rows
 
 
 def weights(diffusion):
@@ -54,8 +57,8 @@ def weights(diffusion):
 
 
 def run(diffusion=None, *, data_seed=0, noise_seed=0, steps=5, **options):
-    config = TrainingConfig(steps=steps, **options.pop("config", {}))
-    options = {"generator": seeded(noise_seed), "progress": False, **options}
+    config = TrainingConfig(steps=steps, batch_size=32, seed=noise_seed, **options.pop("config", {}))
+    options = {"progress": False, **options}
     return train(tiny() if diffusion is None else diffusion, copies(seed=data_seed), config, **options)
 
 
@@ -132,7 +135,7 @@ def test_training_takes_each_step_at_the_learning_rate_of_the_curve(monkeypatch)
 def test_the_moving_average_is_its_formula(decay):
     """shadow <- d * shadow + (1 - d) * weights, with d = min(decay, (1 + step) / (10 + step))."""
     module = nn.Linear(3, 2).double()
-    average = EMA(module, decay)
+    average = EMA(module.parameters(), decay)
     shadow = weights(module).clone()
     generator = seeded(0)
     for step in range(30):
@@ -142,20 +145,22 @@ def test_the_moving_average_is_its_formula(decay):
         average.update()
         d = min(decay, (1 + step) / (10 + step))
         shadow = d * shadow + (1 - d) * weights(module)
-        torch.testing.assert_close(weights(average.shadow), shadow, rtol=1e-13, atol=1e-13)
+        with average.applied():
+            torch.testing.assert_close(weights(module), shadow, rtol=1e-13, atol=1e-13)
     assert average.steps == 30
 
 
 def test_the_average_of_a_constant_is_the_constant_and_the_module_is_left_alone():
     module = nn.Linear(3, 2)
     before = weights(module).clone()
-    average = EMA(module, 0.9)
+    average = EMA(module.parameters(), 0.9)
     for _ in range(10):
         average.update()
     assert torch.equal(weights(module), before)
-    torch.testing.assert_close(weights(average.shadow), before, rtol=0, atol=1e-6)
+    with average.applied():
+        torch.testing.assert_close(weights(module), before, rtol=0, atol=1e-6)
+    assert torch.equal(weights(module), before)
     assert all(w.requires_grad for w in module.parameters())
-    assert not any(w.requires_grad for w in average.shadow.parameters())
 
 
 def test_the_start_is_soon_forgotten():
@@ -163,12 +168,14 @@ def test_the_start_is_soon_forgotten():
     module = nn.Linear(1, 1).double()
     with torch.no_grad():
         module.weight.fill_(1)
-        average = EMA(module, 0.9999)
+        average = EMA(module.parameters(), 0.9999)
         module.weight.fill_(0)
     for _ in range(20):
         average.update()
     expected = math.factorial(9) * math.factorial(20) / math.factorial(29)
-    assert average.shadow.weight.item() == pytest.approx(expected, rel=1e-12)
+    assert module.weight.item() == 0
+    with average.applied():
+        assert module.weight.item() == pytest.approx(expected, rel=1e-12)
 
 
 # ---- the loop ------------------------------------------------------------------------------------------------------
@@ -189,7 +196,7 @@ def test_training_lowers_the_loss_towards_that_of_the_oracle(make, sizes):
     loss = denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching
     law = torch.zeros(3**DIM, dtype=torch.float64)
     law[[0, 40, 80]] = 1 / 3  # 0000, 1111, 2222
-    test = next(copies(2000, seed=9))
+    test = copies(2000, seed=9)(0)
 
     def average(some):
         """On the same rows, times and noise each time."""
@@ -203,7 +210,8 @@ def test_training_lowers_the_loss_towards_that_of_the_oracle(make, sizes):
 
 def test_training_reports_each_step_and_its_loss():
     heard = []
-    first = conditional_ratio_matching(tiny(), next(copies()), generator=seeded(0)).sum(-1).mean().item()
+    noise = generator_of(0, "noise", 0)
+    first = conditional_ratio_matching(tiny(), copies()(0), generator=noise).sum(-1).mean().item()
     run(steps=7, report=lambda step, value: heard.append((step, value)))
     assert [step for step, _ in heard] == list(range(7))
     assert heard[0][1] == pytest.approx(first, rel=1e-6)
@@ -218,7 +226,7 @@ def test_the_same_seeds_give_the_same_weights():
     assert not torch.equal(first, weights(run(tiny(seed=1))))
 
 
-def test_nothing_is_drawn_from_the_global_generator_when_one_is_passed():
+def test_the_global_generator_is_left_as_it_was():
     torch.manual_seed(3)
     diffusion = tiny()
     before = torch.get_rng_state()
@@ -243,15 +251,15 @@ def test_training_returns_averaged_weights_and_leaves_the_last_ones_in_place():
     assert repr(returned.process) == repr(diffusion.process)
 
 
-class Heard:
-    """A loss that remembers how it was called."""
+class Heard(Loss):
+    """A loss that remembers at what draws it was evaluated."""
 
     def __init__(self, loss):
         self.loss, self.calls = loss, []
 
-    def __call__(self, diffusion, x0, **options):
-        self.calls.append(options)
-        return self.loss(diffusion, x0, **options)
+    def at(self, diffusion, draws, weight=None):
+        self.calls.append(draws)
+        return self.loss.at(diffusion, draws, weight)
 
 
 @pytest.fixture
@@ -286,10 +294,11 @@ def test_a_loss_that_cannot_train_a_model_says_so():
         run(tiny(make=LeaveOneOut.for_process, **SIZES), loss=conditional_ratio_matching)
 
 
-def test_the_number_of_positions_and_the_generator_reach_the_loss(heard):
-    generator = seeded(4)
-    run(steps=2, config={"num_positions": 2}, generator=generator)
-    assert heard["conditional_ratio_matching"] == [{"num_positions": 2, "generator": generator}] * 2
+def test_the_number_of_positions_reaches_the_loss_and_each_step_has_its_own_noise(heard):
+    run(steps=2, config={"num_positions": 2})
+    first, second = heard["conditional_ratio_matching"]
+    assert first.positions.shape == second.positions.shape == (32, 2)
+    assert not torch.equal(first.t, second.t)
 
 
 def test_a_gradient_is_scaled_down_to_the_norm_where_it_is_larger(monkeypatch):
@@ -318,10 +327,15 @@ def test_the_model_is_trained_with_dropout_on_and_returned_with_dropout_off():
     assert not any(module.training for module in returned.modules())
 
 
-def test_a_run_needs_one_batch_a_step():
-    batches = iter([next(copies())] * 4)
-    train(tiny(), batches, TrainingConfig(steps=3), generator=seeded(0), progress=False)
-    assert len(list(batches)) == 1
+def test_a_run_asks_for_the_rows_of_each_step_once():
+    asked, rows = [], copies()
+
+    def batches(step):
+        asked.append(step)
+        return rows(step)
+
+    train(tiny(), batches, TrainingConfig(steps=3, batch_size=32), progress=False)
+    assert asked == [0, 1, 2]
 
 
 # ---- the progress bar ----------------------------------------------------------------------------------------------
@@ -348,10 +362,3 @@ def test_a_progress_bar_is_shown_to_a_terminal(capsys, monkeypatch):
     assert "3/3" in capsys.readouterr().err
     run(steps=3, progress=False)
     assert capsys.readouterr().err == ""
-
-
-def test_batches_that_end_too_soon_are_named():
-    process = uniform()
-    diffusion = Diffusion(process, Hollow.for_process(process, 4, width=8, layers=1, heads=2, mlp=8))
-    with pytest.raises(ValueError, match="batches ended after 1 of 5 steps"):
-        train(diffusion, iter([torch.zeros(2, 4, dtype=torch.int64)]), TrainingConfig(steps=5))

@@ -3,6 +3,7 @@
 from sddm import data, likelihood, losses, marginals, metrics, processes, samplers, schedules
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
+from sddm.fit import fit
 from sddm.samplers import sample
 
 __version__ = "0.1.0"
@@ -11,6 +12,7 @@ __all__ = [
     "Condition",
     "Diffusion",
     "data",
+    "fit",
     "likelihood",
     "losses",
     "marginals",

@@ -79,6 +79,10 @@ class Condition:
             )
         return Condition(self.mask | other.mask, torch.where(self.mask, self.values, other.values))
 
+    def rows(self, rows: slice) -> Condition:
+        """The condition of some of the samples."""
+        return self if self.mask.ndim == 1 else Condition(self.mask[rows], self.values[rows])
+
     def for_samples(
         self, num: int, length: int, num_states: int
     ) -> tuple[Bool[Tensor, "num dim"], Int[Tensor, "num dim"]]:

@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from jaxtyping import Bool, Float, Float64, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from sddm import _checks
+from sddm import _checks, _files
 from sddm.config import build, describe
+from sddm.data.decoders import DECODERS, Decoder
 from sddm.marginals import MODELS, MarginalModel, Marginals
 from sddm.networks import NETWORKS
 from sddm.processes import PROCESSES, Process
 from sddm.schedules import SCHEDULES
 
 FORMAT = 1
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 
 
 class Diffusion(nn.Module):
-    """A forward process and a model of its singleton conditionals.
+    """A forward process and a model of its singleton conditionals, and the decoder of its tokens if there is one.
 
     >>> diffusion = Diffusion(Uniform(2, Constant(1.0)).leaving(0.02), model)
     >>> diffusion.marginals(xt, t).log_xt            # (batch, dim, symbols)
+    >>> diffusion.sample(16, seed=0)                 # (16, dim)
     """
 
-    def __init__(self, process: Process, model: MarginalModel) -> None:
+    def __init__(self, process: Process, model: MarginalModel, decoder: Decoder | None = None) -> None:
         super().__init__()
         if not isinstance(process, Process):
             raise TypeError(f"process must be an sddm.processes.Process, but it is a {type(process).__name__}.")
         if not isinstance(model, MarginalModel):
             raise TypeError(f"model must be an sddm.marginals.MarginalModel, but it is a {type(model).__name__}.")
+        if decoder is not None:
+            _checks.instance(decoder, Decoder, "decoder")
+            _checks.require(
+                decoder.num_states == process.num_states,
+                f"decoder knows {decoder.num_states} values, but the process has {process.num_states} states.",
+            )
         self.process = process
         self.model = model
+        self.decoder = decoder
 
     @property
     def length(self) -> int | None:
@@ -88,36 +98,101 @@ class Diffusion(nn.Module):
             return self.model(self.process, xt, t, positions, given)
         return self.model(self.process, xt, t, positions, given, padding)
 
+    def sample(self, num: int, *, seed: int | None = None, **options: Any) -> Int[Tensor, "num dim"]:
+        """Generate `num` samples; the options are those of `sddm.sample`, and a seed takes the place of a generator."""
+        from sddm.samplers import sample
+
+        if seed is not None:
+            _checks.require("generator" not in options, "Give a seed or a generator, not both.")
+            options["generator"] = torch.Generator().manual_seed(_checks.whole(seed, "seed", 0))
+        return sample(self, num, **options)
+
+    def decode(self, tokens: Int[Tensor, "num dim"]) -> Any:
+        """Tokens as what they stand for: lines of text, rows of a table, points, numbers."""
+        if self.decoder is None:
+            raise ValueError("decode: this diffusion was built without a decoder; its tokens stand for themselves.")
+        return self.decoder.decode(tokens)
+
     def save_pretrained(self, directory: str | Path) -> None:
-        """Write config.json and model.safetensors, all that is needed to build the same diffusion again."""
+        """Write config.json and model.safetensors, all that is needed to build the same diffusion again, and a card."""
         directory = _path(directory, "directory")
         _checks.require(not directory.is_file(), f"directory {str(directory)!r} is a file. Name a directory.")
+        config = self.config()
         directory.mkdir(parents=True, exist_ok=True)
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
+        with _files.replacing(directory / WEIGHTS_FILE) as aside:
+            save_file(weights, aside)
+        _files.write_json(directory / CONFIG_FILE, config)
+        _files.write_text(directory / CARD_FILE, model_card(self))
+
+    def config(self) -> dict[str, Any]:
+        """What config.json holds: how to build this diffusion, without its weights."""
         names = {cls: name for name, cls in saved_types().items()}
-        config = {
+        return {
             "format": FORMAT,
             "process": describe(self.process, names),
             "model": describe(self.model, names),
+            "decoder": None if self.decoder is None else describe(self.decoder, names),
         }
-        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        save_file(weights, directory / WEIGHTS_FILE)
-        (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Diffusion:
+        """Build what `config` described, with fresh weights."""
+        types = saved_types()
+        decoder = config.get("decoder")
+        return cls(build(config["process"], types), build(config["model"], types), decoder and build(decoder, types))
 
     @classmethod
     def from_pretrained(cls, source: str | Path, device: str | torch.device = "cpu") -> Diffusion:
         """Load from a directory, or from a repository of the Hugging Face hub ("owner/name")."""
         device = _checks.available_device(device)
         directory = _locate(source)
-        config = _read_config(directory / CONFIG_FILE)
-        types = saved_types()
-        diffusion = cls(build(config["process"], types), build(config["model"], types))
+        diffusion = cls.from_config(_read_config(directory / CONFIG_FILE))
         _load_weights(diffusion.model, directory / WEIGHTS_FILE)
         return diffusion.to(device).eval()
+
+    def push_to_hub(self, repository: str, *, private: bool | None = None, token: str | None = None) -> str:
+        """Upload to a repository ("owner/name") of the Hugging Face hub, made if need be; returns its address.
+
+        >>> diffusion.push_to_hub("me/my-melodies")
+        >>> Diffusion.from_pretrained("me/my-melodies")
+        """
+        hub = HfApi(token=token)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            address = hub.create_repo(repository, private=private, exist_ok=True)
+            hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Upload a diffusion")
+        return str(address)
+
+
+def model_card(diffusion: Diffusion) -> str:
+    """A README.md in the hub's convention: what the model is, and how to use it."""
+    process, model = diffusion.process, diffusion.model
+    parameters = sum(p.numel() for p in diffusion.parameters())
+    length = "any number of" if model.length is None else model.length
+    decoder = "" if diffusion.decoder is None else f"\n- Tokens stand for: {type(diffusion.decoder).__name__.lower()}"
+    return f"""---
+library_name: sddm
+tags: [sddm, discrete-diffusion, categorical-data]
+---
+# A diffusion model of categorical data
+
+- Data: {length} positions of {process.num_states} states{decoder}
+- Process: {type(process).__name__}, {type(process.schedule).__name__} schedule
+- Model: {type(model).__name__}, {parameters:,} parameters
+
+```python
+import sddm
+
+model = sddm.Diffusion.from_pretrained("this repository or folder")
+tokens = model.sample(16, steps=100, seed=0)
+```
+"""
 
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS}
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **DECODERS}
 
 
 def _locate(source: str | Path) -> Path:

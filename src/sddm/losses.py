@@ -64,8 +64,8 @@ class Draws:
 
     def rows(self, rows: slice) -> Draws:
         """Some rows of the batch."""
-        parts = (getattr(self, field.name) for field in fields(self))
-        return Draws(*[None if part is None else part[rows] for part in parts])
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: part[rows] for name, part in parts.items() if part is not None})
 
     @property
     def silent(self) -> Bool[Tensor, "batch dim"] | None:

@@ -21,6 +21,7 @@ from sddm.processes import Uniform
 from sddm.samplers import Trajectory, sample
 from sddm.schedules import LogSquare
 from sddm.training import TrainingConfig, train
+from sddm.training.batches import generator_of
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,14 @@ def run(config: DemoConfig) -> dict[str, float]:
     _checks.whole(config.samples, "samples", 4)
     _checks.whole(config.sampling_steps, "sampling_steps", 1)
     toy = Toy(config.density)
-    data_stream, training, sampling, fresh = (_stream(config.seed, purpose) for purpose in range(4))
+    sampling, fresh = (generator_of(config.seed, purpose, 0) for purpose in ("sampling", "fresh data"))
     torch.manual_seed(config.seed)
     process = Uniform(toy.num_states, LogSquare(1.0)).leaving(0.02)
     diffusion = Diffusion(process, Energy(MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0)))
 
     print(f"Training an energy model of {config.density} by conditional ratio matching.")
-    batches = (toy.tokens(64, data_stream) for _ in range(config.steps))
-    recipe = TrainingConfig(config.steps, learning_rate=5e-3, num_positions=8)
-    trained = train(diffusion, batches, recipe, generator=training)
+    recipe = TrainingConfig(config.steps, learning_rate=5e-3, num_positions=8, seed=config.seed)
+    trained = train(diffusion, lambda step: toy.tokens(64, generator_of(config.seed, "data", step)), recipe)
 
     path = Trajectory(every=max(1, config.sampling_steps // 6))
     tokens = sample(trained, config.samples, steps=config.sampling_steps, generator=sampling, callback=path)
@@ -81,11 +81,6 @@ def run(config: DemoConfig) -> dict[str, float]:
     print(f"  data against data     {floor.value * 1e4:+.3f} +- {floor.standard_error * 1e4:.3f}")
     print(f"Pictures: {config.out / 'samples.png'} and {config.out / 'reverse.png'}; model: {config.out / 'model'}")
     return figures
-
-
-def _stream(seed: int, purpose: int) -> torch.Generator:
-    """An independent stream of random numbers for each purpose."""
-    return torch.Generator().manual_seed(1_000_003 * (seed + 1) + purpose)
 
 
 def _points(toy: Toy, tokens: Int[Tensor, "num dim"]) -> Points:

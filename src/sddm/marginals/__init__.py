@@ -6,6 +6,7 @@ from sddm.marginals.hollow import Hollow
 from sddm.marginals.leave_one_out import LeaveOneOut
 from sddm.marginals.masked import Masked
 from sddm.marginals.oracle import Oracle
+from sddm.marginals.wrappers import Restricted, Tempered
 
 MODELS: dict[str, type[MarginalModel]] = {
     "energy": Energy,
@@ -13,6 +14,7 @@ MODELS: dict[str, type[MarginalModel]] = {
     "hollow": Hollow,
     "leave-one-out": LeaveOneOut,
     "oracle": Oracle,
+    "restricted": Restricted,
 }
 
 __all__ = [
@@ -24,5 +26,7 @@ __all__ = [
     "Marginals",
     "Masked",
     "Oracle",
+    "Restricted",
+    "Tempered",
     "at_positions",
 ]

@@ -2,7 +2,8 @@
 
 The prior of an absorbing process is all MASK, although a share of the data is still left at T. That share has to come
 from the model, so x_T is drawn position by position from its own conditionals given all MASK: p_T(x^d | MASK ... MASK).
-At the other end, a sampler that approximates may leave a MASK, which is no data; it is drawn from its conditional.
+At the other end, a sampler that approximates may leave a MASK, or a value that its position does not have, which is no
+data; it is drawn from its conditional.
 """
 
 from __future__ import annotations
@@ -50,10 +51,16 @@ def finish(
     given: Bool[Tensor, "batch dim"] | None,
     randomness: Randomness,
 ) -> Int[Tensor, "batch dim"]:
-    """Draw whatever is no data state yet from its conditional at t, the last time before 0."""
-    num_states = diffusion.process.num_states
+    """Draw whatever is no possible value of its position yet from its conditional at t, the last time before 0."""
+    num_states, support = diffusion.process.num_states, diffusion.model.support
     unfinished = x >= num_states
+    if support is not None:
+        places = torch.arange(x.shape[1], device=x.device)
+        unfinished = unfinished | ~support.to(x.device)[places, x.clamp(max=support.shape[1] - 1)]
+        unfinished = unfinished | (x >= support.shape[1])
     if not bool(unfinished.any()):
         return x
-    drawn = categorical(diffusion(x, t, None, given).log_xt[..., :num_states].exp(), randomness)
+    marginals = diffusion(x, t, None, given)
+    log_p = marginals.log_xt if marginals.log_x0 is None else marginals.log_x0
+    drawn = categorical(log_p[..., :num_states].exp(), randomness)
     return torch.where(unfinished, drawn, x)

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from sddm import _checks
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
+from sddm.marginals import Tempered
 from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.ends import finish, start
@@ -76,6 +77,8 @@ def sample(
     *,
     grid: Grid | Tensor = uniform_in_time,
     length: int | None = None,
+    temperature: float = 1.0,
+    seeds: Sequence[int] | None = None,
     batch_size: int | None = None,
     progress: bool | None = None,
 ) -> Int[Tensor, "num dim"]:
@@ -90,6 +93,8 @@ def sample(
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
     grid: a rule for the times of the steps, or the times themselves (then `steps` is not used).
     length: the number of positions, for a model that takes any.
+    temperature: below 1, each conditional is sharpened to its likely values; above 1, flattened.
+    seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     progress: a progress bar; by default, when a terminal watches.
 
     >>> sample(diffusion, 64, steps=50, generator=torch.Generator().manual_seed(0))
@@ -97,6 +102,9 @@ def sample(
     if not isinstance(diffusion, Diffusion):
         raise TypeError(f"diffusion must be an sddm.Diffusion, but it is a {type(diffusion).__name__}.")
     _checks.whole(num, "num", 1)
+    if temperature != 1.0:
+        tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
+        diffusion = Diffusion(diffusion.process, tempered).train(diffusion.training)
     step = _choose_step(diffusion, sampler)
     if corrector is not None and not isinstance(corrector, Corrector):
         raise TypeError(
@@ -118,7 +126,9 @@ def sample(
     if batch_size is None:
         batch_size = min(4096, max(1, BATCH_ELEMENTS // (length * diffusion.process.num_symbols)))
     _checks.whole(batch_size, "batch_size", 1)
-    seeds = draw_seeds(num, _checks.generator(generator))
+    if seeds is None:
+        seeds = draw_seeds(num, _checks.generator(generator))
+    _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
 
     training = diffusion.training
     diffusion.eval()

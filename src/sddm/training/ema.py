@@ -1,32 +1,47 @@
-"""An exponential moving average of a module's weights."""
+"""An exponential moving average of weights."""
 
 from __future__ import annotations
 
-import copy
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 
-Module = TypeVar("Module", bound=nn.Module)
 
-
-class EMA(Generic[Module]):
-    """shadow <- decay * shadow + (1 - decay) * weights after every step.
+class EMA:
+    """shadow <- decay * shadow + (1 - decay) * weight after every step.
 
     Early on the decay is (1 + step) / (10 + step) where that is smaller, so that the start is forgotten quickly.
     """
 
-    def __init__(self, module: Module, decay: float) -> None:
+    def __init__(self, weights: Iterable[Tensor], decay: float) -> None:
         self.decay = decay
         self.steps = 0
-        self.shadow = copy.deepcopy(module).requires_grad_(False)
-        self._shadows = tuple(self.shadow.parameters())
-        self._weights = tuple(module.parameters())
+        # Of weights that are split between processes, each averages its own part.
+        self._weights = [w.to_local().detach() if isinstance(w, DTensor) else w.detach() for w in weights]
+        self._shadows = [w.clone() for w in self._weights]
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the module's weights as they are now."""
+        """Take in the weights as they are now."""
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         torch._foreach_lerp_(self._shadows, self._weights, 1 - decay)
         self.steps += 1
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Inside, the weights are their average (and what is loaded into them becomes it)."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for weight, shadow in zip(self._weights, self._shadows, strict=True):
+            kept = weight.clone()
+            weight.copy_(shadow)
+            shadow.copy_(kept)

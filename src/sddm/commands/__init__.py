@@ -1,0 +1,1 @@
+"""What the command line does: a documented dataclass of options and a `run` function for each command."""

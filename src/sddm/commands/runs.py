@@ -1,0 +1,88 @@
+"""The folder of a run: what was asked for (run.json), and the model that came of it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sddm import _checks, _files
+from sddm.data import Dataset
+from sddm.diffusion import Diffusion
+from sddm.errors import BadCheckpointError
+from sddm.training import checkpoints
+from sddm.training.loop import CHECKPOINTS, MODEL
+
+if TYPE_CHECKING:
+    from sddm.commands.train import TrainCommand
+
+RUN_FILE = "run.json"
+FORMAT = 1
+
+
+def record(folder: Path, command: TrainCommand, data: Dataset, diffusion: Diffusion) -> None:
+    """Write down what this run is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    packages = {name: version(name) for name in ("sddm", "torch", "numpy", "accelerate")}
+    options = json.loads(json.dumps(asdict(command), default=str))
+    value = {
+        "format": FORMAT,
+        "options": {name: value for name, value in options.items() if name not in ("resume", "debug")},
+        "data": {"name": data.name, "rows": len(data), "length": data.length, "fingerprint": data.fingerprint()},
+        "diffusion": diffusion.config(),
+        "versions": {"python": platform.python_version(), **packages},
+    }
+    _files.write_json(folder / RUN_FILE, value)
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """What `record` wrote."""
+    path = folder / RUN_FILE
+    _checks.require(path.is_file(), f"{str(folder)!r} holds no {RUN_FILE}: it is not the folder of a run.")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        _checks.require(value["format"] == FORMAT, f"{path} was written by another version of sddm.")
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise BadCheckpointError(f"{path} is damaged: {error}. Train again from the start.") from error
+    return value
+
+
+def check_same(value: dict[str, Any], data: Dataset, diffusion: Diffusion, folder: Path) -> None:
+    """Check that a run that goes on has the data and the model that it was started with."""
+    _checks.require(
+        value["data"]["fingerprint"] == data.fingerprint(),
+        f"The data are not those that the run in {str(folder)!r} was started with: {value['data']['rows']} rows of "
+        f"{value['data']['length']} then, {len(data)} of {data.length} now, or other contents. "
+        "Bring the file back, or start a new run with another --out.",
+    )
+    _checks.require(
+        value["diffusion"] == json.loads(json.dumps(diffusion.config())),
+        f"The model is not the one that the run in {str(folder)!r} was started with. "
+        "Leave out the options that change it, or start a new run with another --out.",
+    )
+
+
+def trained(source: str) -> Diffusion:
+    """The model of a run (so far, if it is not finished), of a folder made by save_pretrained, or from the hub."""
+    folder = Path(source)
+    if (folder / MODEL).is_dir():
+        return Diffusion.from_pretrained(folder / MODEL)
+    if (folder / RUN_FILE).is_file():
+        checkpoint = checkpoints.newest(folder / CHECKPOINTS)
+        if checkpoint is None:
+            raise BadCheckpointError(f"The run in {str(folder)!r} has no checkpoint yet. Wait for its first one.")
+        diffusion = Diffusion.from_config(recorded(folder)["diffusion"])
+        diffusion.load_state_dict(checkpoint.part("average"), strict=False)
+        return diffusion.eval()
+    if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")):
+        _checks.require(folder.is_dir(), f"There is no run {source!r}. Name the folder that `sddm train` printed.")
+    return Diffusion.from_pretrained(source)
+
+
+def device_of_this_machine() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

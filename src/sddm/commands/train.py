@@ -1,0 +1,88 @@
+"""sddm train: from a file to a model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from sddm import _checks
+from sddm.commands import runs
+from sddm.data import load
+from sddm.fit import ModelConfig, few_positions, fresh
+from sddm.training import TrainingConfig, train
+
+Flat = tyro.conf.arg(name="")
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train a model of your data.
+
+    States and length come from the data, the sizes of the model from how much there is. Everything that the run
+    leaves is in one folder: the model, checkpoints, early samples, metrics.jsonl, and run.json with all options.
+    """
+
+    data: str
+    """A file (.npy, .npz, .txt, .csv, .parquet), or the name of a toy: 2spirals, 8gaussians, circles, moons, pinwheel,
+    swissroll, checkerboard. An array has a sample a row, a text a sample a line (or see --window), a table a header."""
+    out: Path | None = None
+    """Folder of the run; runs/NAME for data called NAME if not given."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with the run in --out after its newest checkpoint. Other options are those it was started with."""
+    window: int | None = None
+    """Cut a .txt file into windows of this many characters, instead of taking each line as a sample."""
+    key: str | None = None
+    """Which array of an .npz file."""
+    held_out: float = 0.1
+    """Share of the rows that is not trained on: for the held-out loss, the likelihood bound, and `sddm evaluate`."""
+    architecture: Annotated[ModelConfig, Flat] = field(default_factory=ModelConfig)
+    training: Annotated[TrainingConfig, Flat] = field(default_factory=TrainingConfig)
+
+    def folder(self) -> Path:
+        return self.out or Path("runs") / Path(self.data).stem
+
+
+def run(command: TrainCommand) -> None:
+    seed = command.training.seed
+    data = load(command.data, window=command.window, key=command.key, seed=seed)
+    rows, apart = data.split(command.held_out, seed)
+    diffusion = fresh(command.architecture, rows, seed)
+    training = few_positions(diffusion, command.training)
+    if training.num_positions is not None:
+        _checks.require(
+            training.num_positions <= data.length,
+            f"num_positions is {training.num_positions}, but the data have only {data.length} positions.",
+        )
+    folder = command.folder()
+    main = os.environ.get("RANK", "0") == "0"
+    if command.resume and (folder / runs.RUN_FILE).exists():
+        runs.check_same(runs.recorded(folder), data, diffusion, folder)
+    elif main:
+        _checks.require(
+            not (folder / runs.RUN_FILE).exists(),
+            f"{str(folder)!r} already holds a run. Go on with it by --resume, or name another folder with --out.",
+        )
+        runs.record(folder, replace(command, out=folder), data, diffusion)
+    if main:
+        parameters = sum(p.numel() for p in diffusion.parameters())
+        print(
+            f"{data.name}: {len(rows):,} rows to train on and {len(apart):,} held out, {data.length} positions, "
+            f"{data.num_states} states.\n{command.architecture.model} model with {parameters:,} parameters, "
+            f"{training.steps:,} steps of {training.batch_size} rows. Folder: {folder}",
+            file=sys.stderr,
+        )
+    train(diffusion, rows.tokens, training, held_out=apart.tokens, out=folder, resume=command.resume)
+    if main:
+        print(f"Done. Samples: sddm sample {folder} --num 16. Score: sddm evaluate {folder}", file=sys.stderr)
+
+
+def resumed(folder: Path) -> TrainCommand:
+    """The options with which the run in a folder was started, to go on with."""
+    options = runs.recorded(folder)["options"]
+    architecture, training = ModelConfig(**options.pop("architecture")), TrainingConfig(**options.pop("training"))
+    return TrainCommand(**{**options, "out": folder}, architecture=architecture, training=training)

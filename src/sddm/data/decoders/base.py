@@ -1,0 +1,168 @@
+"""What a decoder is, and what all decoders share: the choice of a format by a path's ending, and checks.
+
+A decoder knows the meaning of every token. `encode` and `decode` are inverses, `write` stores decoded samples in the
+format that the path's ending names, and `read_condition` reads what is already known of samples, -1 where nothing is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.config import Configurable
+from sddm.data.arrays import integers, read_array, write_array
+from sddm.data.text import readable
+
+Tokens = Int[Tensor, "num dim"]
+Writers = Mapping[str, Callable[[Tokens, Path], Any]]
+ConditionReaders = Mapping[str, Callable[[Path], list[list[int]]]]
+Value = TypeVar("Value")
+BLANK = -1
+"""The token of a position of which nothing is known."""
+
+
+class Decoder(Configurable, ABC):
+    """What tokens mean. `writers` and `condition_readers` are tables by file ending, the usual ending first."""
+
+    num_states: int
+    """How many tokens there are."""
+    sizes: list[int] | None = None
+    """How many values each position has; None: all of them have all `num_states`."""
+    preview: int = 16
+    """How many samples show what a model does."""
+
+    @abstractmethod
+    def encode(self, values: Any) -> Tokens:
+        """The tokens of values such as `decode` returns."""
+
+    @abstractmethod
+    def decode(self, tokens: Tokens) -> np.ndarray | list[str] | list[list[str]]:
+        """What the tokens stand for, one sample a row."""
+
+    @abstractmethod
+    def writers(self) -> Writers:
+        """How samples are written, by file ending."""
+
+    def condition_readers(self) -> ConditionReaders:
+        """How rows of tokens and blanks are read, by file ending."""
+        return {".npy": token_rows}
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, Decoder) and other.arguments == self.arguments
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """The endings of the files that `write` can make."""
+        return tuple(self.writers())
+
+    @property
+    def default_ending(self) -> str:
+        """The ending to take where the user names none."""
+        return self.endings[0]
+
+    @property
+    def text_ending(self) -> str:
+        """The ending of a format that people can read."""
+        return next(ending for ending in (".txt", ".csv") if ending in self.endings)
+
+    @property
+    def preview_ending(self) -> str:
+        """The ending of the format in which samples are looked at."""
+        return ".png" if ".png" in self.endings else self.text_ending
+
+    def check_ending(self, path: Path) -> None:
+        """Say in a sentence that samples cannot be written to such a file, if so."""
+        _by_ending(self.writers(), path, "Samples can be written to")
+
+    def check(self, tokens: Tokens) -> Tokens:
+        """Check that every token has a meaning, and bring the tokens to the CPU."""
+        tokens = _checks.tokens(tokens, self.num_states, "tokens", length=len(self.sizes) if self.sizes else None)
+        for position, size in enumerate(self.sizes or []):
+            highest = int(tokens[:, position].max())
+            _checks.require(
+                highest < size,
+                f"tokens holds {highest} at position {position}, which has values 0 to {size - 1} only.",
+            )
+        return tokens.cpu()
+
+    def write(self, tokens: Tokens, path: Path) -> None:
+        """Decode samples into a file whose format is chosen by the ending of its path."""
+        writer = _by_ending(self.writers(), path, "Samples can be written to")
+        tokens = self.check(tokens)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer(tokens, path)
+
+    def read_condition(self, path: Path, length: int) -> Tokens:
+        """What is known of samples, one a row; -1 is a blank, and rows that are too short are blank at their end."""
+        reader = _by_ending(self.condition_readers(), path, "A condition can be read from")
+        _checks.require(
+            self.sizes is None or len(self.sizes) == length,
+            f"length={length} was given, but the data have {len(self.sizes or [])} positions.",
+        )
+        readable(path)
+        rows = reader(path)
+        sizes = self.sizes or [self.num_states] * length
+        for number, row in enumerate(rows, start=1):
+            _checks.require(
+                len(row) <= length,
+                f"Sample {number} of {str(path)!r} has {len(row)} positions, but samples have {length}. Shorten it.",
+            )
+            for position, token in enumerate(row):
+                _checks.require(
+                    BLANK <= token < sizes[position],
+                    f"Sample {number} of {str(path)!r} holds token {token} at position {position}, "
+                    f"but tokens there are 0 to {sizes[position] - 1}, and {BLANK} is a blank.",
+                )
+        return _blank_filled(rows, length)
+
+    def read_prefix(self, text: str, length: int) -> Tokens:
+        """The beginning of one sample, blank after that."""
+        raise ValueError(
+            f"A prefix cannot be given for {type(self).__name__.lower()}, whose positions are not a sequence. "
+            f"Give a condition file ({', '.join(self.condition_readers())})."
+        )
+
+
+def token_rows(path: Path) -> list[list[int]]:
+    return integers(read_array(path), str(path)).tolist()
+
+
+def write_tokens(tokens: Tokens, path: Path) -> None:
+    write_array(tokens.numpy(), path)
+
+
+def beginning(row: list[int], length: int) -> Tokens:
+    _checks.require(
+        0 < len(row) < length,
+        f"The prefix has {len(row)} tokens, but samples have {length}. Give at least one, and leave one to generate.",
+    )
+    return _blank_filled([row], length)
+
+
+def shown(values: Any, most: int = 8) -> str:
+    """The first few of some values, on one line."""
+    if isinstance(values, str):
+        return repr(values) if len(values) <= 80 else f"{values[:80]!r}..."
+    if isinstance(values, list):
+        return ", ".join(map(repr, values[:most])) + (", ..." if len(values) > most else "")
+    return repr(values)
+
+
+def _by_ending(table: Mapping[str, Value], path: Path, can: str) -> Value:
+    if path.suffix.lower() not in table:
+        raise ValueError(f"{str(path)!r} ends in {path.suffix!r}. {can} files that end in {', '.join(table)}.")
+    return table[path.suffix.lower()]
+
+
+def _blank_filled(rows: list[list[int]], length: int) -> Tokens:
+    return torch.tensor([row + [BLANK] * (length - len(row)) for row in rows])

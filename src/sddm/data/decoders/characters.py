@@ -1,0 +1,100 @@
+"""Text as tokens, one a character."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt32
+
+from sddm import _checks
+from sddm.data.decoders.base import (
+    BLANK,
+    ConditionReaders,
+    Decoder,
+    Tokens,
+    Writers,
+    beginning,
+    shown,
+    token_rows,
+    write_tokens,
+)
+from sddm.data.text import read_lines
+
+
+class Characters(Decoder):
+    """Text: token i is alphabet[i]; with `padded` one more token, PAD, follows the end of shorter lines.
+
+    >>> Characters("abc", padded=True).decode(torch.tensor([[0, 1, 3], [2, 2, 2]]))
+    ['ab', 'ccc']
+    """
+
+    def __init__(self, alphabet: str, padded: bool) -> None:
+        _checks.require(
+            isinstance(alphabet, str) and len(set(alphabet)) == len(alphabet),
+            f"alphabet must be a text of characters that all differ, but it is {shown(alphabet)}.",
+        )
+        _checks.require(
+            len(alphabet) + bool(padded) >= 2 and alphabet != "",
+            f"alphabet must hold at least two characters to choose from, but it is {alphabet!r}.",
+        )
+        self.alphabet, self.padded, self.pad = alphabet, padded, len(alphabet)
+        self.num_states = len(alphabet) + padded
+        self.blank = next((mark for mark in "_▁" if mark not in alphabet), None)
+        """The character that stands for an unknown one in a condition: '_', or '▁' where '_' means itself."""
+
+    def encode(self, values: Sequence[str]) -> Tokens:
+        lengths = np.array([len(row) for row in values], dtype=np.int64)
+        shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+        _checks.require(longest > 0, "values must hold at least one line of text.")
+        _checks.require(
+            self.padded or shortest == longest,
+            f"values has lines of {shortest} to {longest} characters, which only a padded decoder can hold.",
+        )
+        token_of = np.full(sys.maxunicode + 1, BLANK)
+        token_of[_codes(self.alphabet)] = np.arange(len(self.alphabet))
+        codes = _codes("".join(values))
+        known = token_of[codes]
+        if known.min() == BLANK:
+            raise ValueError(f"values holds {chr(codes[known.argmin()])!r}, which is not in the alphabet.")
+        tokens = np.full((len(lengths), longest), self.pad, dtype=np.int64)
+        tokens[np.arange(longest) < lengths[:, None]] = known
+        return torch.from_numpy(tokens)
+
+    def decode(self, tokens: Tokens) -> list[str]:
+        rows = (row[: row.index(self.pad)] if self.pad in row else row for row in self.check(tokens).tolist())
+        return ["".join(self.alphabet[token] for token in row) for row in rows]
+
+    def writers(self) -> Writers:
+        return {".txt": self._write_text, ".npy": write_tokens}
+
+    def _write_text(self, tokens: Tokens, path: Path) -> None:
+        samples = self.decode(tokens)
+        between = "\n%%\n" if any("\n" in sample for sample in samples) else "\n"
+        path.write_bytes((between.join(samples) + "\n").encode())
+
+    def condition_readers(self) -> ConditionReaders:
+        def from_text(path: Path) -> list[list[int]]:
+            return [self._known(line, str(path), self.blank) for line in read_lines(path)]
+
+        return {".txt": from_text, ".npy": token_rows}
+
+    def read_prefix(self, text: str, length: int) -> Tokens:
+        return beginning(self._known(text, "prefix", None), length)
+
+    def _known(self, line: str, source: str, blank: str | None) -> list[int]:
+        tokens = {character: token for token, character in enumerate(self.alphabet)} | ({blank: BLANK} if blank else {})
+        hint = f" An unknown character is written {blank!r}." if blank else ""
+        for character in line:
+            _checks.require(
+                character in tokens,
+                f"{source!r} holds {character!r}, which is not in the alphabet {shown(self.alphabet)}.{hint}",
+            )
+        return [tokens[character] for character in line]
+
+
+def _codes(text: str) -> UInt32[np.ndarray, "num"]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")

@@ -1,0 +1,85 @@
+"""Rows of a table as tokens, one a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from sddm import _checks
+from sddm.data.decoders.base import BLANK, ConditionReaders, Decoder, Tokens, Writers, shown, token_rows, write_tokens
+from sddm.data.tables import read_csv, write_csv, write_parquet
+
+
+class Columns(Decoder):
+    """A table: position d is the column names[d], and its token i is the text values[d][i]."""
+
+    def __init__(self, names: Sequence[str], values: Sequence[Sequence[str]]) -> None:
+        self.names, self.values = list(names), [list(column) for column in values]
+        _checks.require(
+            0 < len(self.names) == len(self.values) == len(set(self.names)),
+            f"names must hold one name for each column of values, all different, but it holds {shown(self.names)} "
+            f"for {len(self.values)} columns.",
+        )
+        for name, column in zip(self.names, self.values, strict=True):
+            _checks.require(
+                len(set(column)) == len(column) > 0, f"The values of column {name!r} must differ: {shown(column)}."
+            )
+            _checks.require(
+                len(column) > 1,
+                f"Column {name!r} has only one value, {column[0]!r}: there is nothing to learn in it. Drop it.",
+            )
+        self.arguments = {"names": self.names, "values": self.values}
+        self.sizes = [len(column) for column in self.values]
+        self.num_states = max(self.sizes)
+        self._tokens = [{value: token for token, value in enumerate(column)} for column in self.values]
+
+    def encode(self, values: Sequence[Sequence[str]]) -> Tokens:
+        columns = list(zip(*values, strict=True))
+        _checks.require(
+            len(columns) == len(self.names),
+            f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.",
+        )
+        for d, column in enumerate(columns):
+            for value in set(column):  # tables are long: a value is looked for once, not once a row
+                self._token(d, value)
+        tokens = [[known[value] for value in column] for known, column in zip(self._tokens, columns, strict=True)]
+        return torch.tensor(tokens).T.contiguous()
+
+    def decode(self, tokens: Tokens) -> list[list[str]]:
+        rows = self.check(tokens).tolist()
+        return [[column[token] for column, token in zip(self.values, row, strict=True)] for row in rows]
+
+    def writers(self) -> Writers:
+        return {
+            ".csv": lambda tokens, path: write_csv(self.names, self.decode(tokens), path),
+            ".parquet": lambda tokens, path: write_parquet(self.names, self.decode(tokens), path),
+            ".npy": write_tokens,
+        }
+
+    def condition_readers(self) -> ConditionReaders:
+        return {".csv": self._known, ".npy": token_rows}
+
+    def _known(self, path: Path) -> list[list[int]]:
+        """Some of the columns, in any order; an empty field is a blank, and so is '?' where it is not a value."""
+        names, rows = read_csv(path)
+        for name in names:
+            _checks.require(
+                name in self.names,
+                f"{str(path)!r} has a column {name!r}, which the data do not have. They have {shown(self.names)}.",
+            )
+        places = [self.names.index(name) for name in names]
+        known = [[BLANK] * len(self.names) for _ in rows]
+        for target, row in zip(known, rows, strict=True):
+            for d, field in zip(places, row, strict=True):
+                blank = field == "" or (field == "?" and field not in self._tokens[d])
+                target[d] = BLANK if blank else self._token(d, field)
+        return known
+
+    def _token(self, d: int, value: str) -> int:
+        if value not in self._tokens[d]:
+            raise ValueError(
+                f"Column {self.names[d]!r} has no value {value!r}. Its values are {shown(self.values[d])}."
+            )
+        return self._tokens[d][value]

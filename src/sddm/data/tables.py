@@ -1,0 +1,147 @@
+"""Tables of categories: csv and parquet files as a header and rows of text."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from sddm import _checks
+from sddm.data.text import read_text
+
+MAX_VALUES = 10_000
+"""A column with more distinct values than this is a measurement or a label of rows, not a category."""
+
+Rows = list[list[str]]
+
+
+def read_csv(path: Path) -> tuple[list[str], Rows]:
+    """The header and the rows of a comma-separated file; empty lines are dropped."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        # The reader counts physical lines, also within quoted fields: that is what an editor shows.
+        lines = [(reader.line_num, fields) for fields in reader if fields]
+    except csv.Error as error:
+        raise ValueError(
+            f"{str(path)!r} is not valid csv near line {reader.line_num}: {error}. Check the quotes there."
+        ) from None
+    _checks.require(len(lines) > 0, f"{str(path)!r} holds empty lines only. Give a header and rows.")
+    names = lines[0][1]
+    _checks.require(
+        len(names) > 1 or not set(names[0]) & set(";\t|"),
+        f"The header of {str(path)!r} is one column, {names[0]!r}, which looks like several. Separate them by commas.",
+    )
+    _check_header(names, path)
+    for number, fields in lines[1:]:
+        if len(fields) != len(names):
+            raise ValueError(
+                f"Line {number} of {str(path)!r} has {_counted(len(fields), 'field')}, "
+                f"but the header has {len(names)}. Mend the line, or quote fields that hold commas."
+            )
+    return names, _some([fields for _, fields in lines[1:]], path)
+
+
+def read_parquet(path: Path) -> tuple[list[str], Rows]:
+    """The header and the rows of a parquet file, every value as text and null as the empty text."""
+    arrow = _pyarrow("pyarrow", path)
+    try:
+        with _pyarrow("pyarrow.parquet", path).ParquetFile(path) as file:
+            table = file.read()
+    except (arrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{str(path)!r} is damaged or not a parquet file ({reason}). Save it again.") from None
+    _checks.require(table.num_columns > 0, f"{str(path)!r} has no columns.")
+    _check_header(table.column_names, path)
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            columns.append(["" if value is None else value for value in column.cast(arrow.string()).to_pylist()])
+        except (arrow.ArrowException, UnicodeDecodeError):
+            raise ValueError(
+                f"Column {name!r} of {str(path)!r} is of type {column.type}, which cannot be written as text. Drop it."
+            ) from None
+    return table.column_names, _some([list(row) for row in zip(*columns, strict=True)], path)
+
+
+def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(_UnixLines(file))
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+class _UnixLines:
+    """Ends lines in LF, though the writer ends them in CR LF: only then does every Python quote fields with a CR."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+
+    def write(self, line: str) -> int:
+        return self.file.write(line.removesuffix("\r\n") + "\n")
+
+
+def write_parquet(names: Sequence[str], rows: Rows, path: Path) -> None:
+    arrow = _pyarrow("pyarrow", path)
+    columns = [arrow.array(column, arrow.string()) for column in zip(*rows, strict=True)]
+    _pyarrow("pyarrow.parquet", path).write_table(arrow.table(columns, names=list(names)), path)
+
+
+def categories(names: Sequence[str], rows: Rows) -> list[list[str]]:
+    """The distinct values of each column: in the order of numbers if all are, else of text; missing ("") first."""
+    found = []
+    for name, column in zip(names, zip(*rows, strict=True), strict=True):
+        values = set(column)
+        _checks.require(
+            len(values) <= MAX_VALUES,
+            f"Column {name!r} has {len(values)} distinct values, more than {MAX_VALUES}: it is not a category. "
+            "Drop it or put its values into bins.",
+        )
+        found.append(sorted(values, key=_as_number if all(map(_is_number, values - {""})) else None))
+    return found
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
+
+
+def _as_number(value: str) -> tuple[float, str]:
+    return (float(value) if value else -math.inf), value
+
+
+def _check_header(names: Sequence[str], path: Path) -> None:
+    seen: set[str] = set()
+    for position, name in enumerate(names):
+        _checks.require(
+            name.strip() != "",
+            f"The header of {str(path)!r} has no name for column {position + 1}. Give every column a name.",
+        )
+        _checks.require(
+            name not in seen,
+            f"The header of {str(path)!r} has the name {name!r} twice. Names must differ; is the header missing?",
+        )
+        seen.add(name)
+
+
+def _some(rows: Rows, path: Path) -> Rows:
+    _checks.require(len(rows) > 0, f"{str(path)!r} has a header but no rows. Give at least one row.")
+    return rows
+
+
+def _counted(num: int, noun: str) -> str:
+    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
+
+
+def _pyarrow(module: str, path: Path) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ValueError(
+            f'{str(path)!r} is a parquet file, which needs pyarrow. Install it with pip install "sddm[tables]".'
+        ) from None

@@ -1,0 +1,49 @@
+"""Failures that end a command, each with its exit code. (Bad arguments and bad data are ValueError or TypeError.)
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 2 | a bad command line, bad data, or an option that does not fit the model; nothing was written |
+| 3 | no checkpoint, or none that is whole and belongs to this run |
+| 4 | a file could not be read or written: no space, no permission |
+| 5 | training diverged: the gradient is not finite |
+| 6 | another process of the same run ended |
+| 130, 143 | stopped by Ctrl-C or by SIGTERM, after a checkpoint |
+"""
+
+from __future__ import annotations
+
+BAD_USAGE = 2
+BAD_FILE_SYSTEM = 4
+
+
+class RunError(Exception):
+    """A run cannot go on."""
+
+    exit_code = 1
+
+
+class BadCheckpointError(RunError):
+    """A checkpoint is broken or belongs to another run."""
+
+    exit_code = 3
+
+
+class DivergedError(RunError):
+    """The gradient is not finite."""
+
+    exit_code = 5
+
+
+class LostProcessError(RunError):
+    """Another process of the same run ended."""
+
+    exit_code = 6
+
+
+class StoppedError(RunError):
+    """A signal asked the run to stop."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal

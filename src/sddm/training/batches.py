@@ -1,0 +1,58 @@
+"""Which rows a step sees, and every other draw of training, as functions of the seed and the number of the step.
+
+So the position in the data, and the state of every generator, is one number: a run that goes on from step n sees what
+it would have seen, on any number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sddm import _checks
+
+Batches = Callable[[int], Int[Tensor, "batch dim"]]
+"""The rows of a step."""
+
+
+def seed_of(seed: int, purpose: str, number: int) -> int:
+    """A seed of its own for each purpose and number."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def generator_of(seed: int, purpose: str, number: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of(seed, purpose, number))
+
+
+class Epochs:
+    """Rows of a table in random order, each once an epoch.
+
+    >>> batches = Epochs(tokens, batch_size=64, seed=0)
+    >>> batches(7)                                  # the rows of step 7
+    """
+
+    def __init__(self, tokens: Int[Tensor, "num dim"], batch_size: int, seed: int = 0) -> None:
+        self.tokens = tokens
+        self.batch_size = _checks.whole(batch_size, "batch_size", 1)
+        self.seed = seed
+        self._orders: dict[int, Tensor] = {}
+
+    def __call__(self, step: int) -> Int[Tensor, "batch dim"]:
+        size = self.tokens.shape[0]
+        first, last = step * self.batch_size, (step + 1) * self.batch_size
+        epochs = range(first // size, (last - 1) // size + 1)
+        rows = [self._order(e)[max(first - e * size, 0) : last - e * size] for e in epochs]
+        return self.tokens[torch.cat(rows)]
+
+    def _order(self, epoch: int) -> Int[Tensor, "num"]:
+        if epoch not in self._orders:
+            if len(self._orders) > 1:
+                self._orders.clear()
+            generator = generator_of(self.seed, "order", epoch)
+            self._orders[epoch] = torch.randperm(self.tokens.shape[0], generator=generator)
+        return self._orders[epoch]

@@ -1,0 +1,69 @@
+"""How to train: one documented dataclass, which is also the command line's help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sddm import _checks
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train."""
+
+    steps: int = 10_000
+    """Number of optimizer steps."""
+    batch_size: int = 64
+    """Rows a step, over all processes together."""
+    learning_rate: float = 1e-3
+    """Peak learning rate of AdamW, reached after the warm-up and followed by a cosine down to 0."""
+    warmup: float = 0.02
+    """Share of the steps over which the learning rate rises from 0."""
+    weight_decay: float = 1e-6
+    """Weight decay of AdamW."""
+    clip: float = 5.0
+    """The gradient is scaled down to this norm where it is larger."""
+    ema: float = 0.999
+    """Decay of the moving average of the weights, which is what training returns."""
+    num_positions: int | None = None
+    """How many positions of each row the loss evaluates; all of them if not given."""
+    accumulate: int = 1
+    """Each process computes its rows in this many pieces, one after the other: less memory, the same gradient."""
+    bf16: bool = False
+    """Compute in bfloat16 where that is safe (mixed precision)."""
+    compile: bool = False
+    """Compile the model with torch.compile: a slow first step, then faster ones."""
+    shard: bool = False
+    """With several processes, split weights and optimizer state between them (FSDP) instead of copying them (DDP)."""
+    seed: int = 0
+    """Seed of the weights, of the order of the data and of the noise."""
+    log_every: int = 20
+    """Steps between two lines of metrics.jsonl."""
+    evaluate_every: int = 1_000
+    """Steps between two evaluations on held-out data, and between two sets of early samples."""
+    save_every: int = 500
+    """Steps between two checkpoints."""
+    keep: int = 3
+    """How many checkpoints to keep."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "save_every", "keep"):
+            _checks.whole(getattr(self, name), name, 1)
+        _checks.whole(self.seed, "seed", 0)
+        if self.num_positions is not None:
+            _checks.whole(self.num_positions, "num_positions", 1)
+        _checks.positive(self.learning_rate, "learning_rate")
+        _checks.positive(self.clip, "clip")
+        _checks.require(0 <= self.warmup < 1, f"warmup must lie in [0, 1), but it is {self.warmup}.")
+        _checks.require(0 <= self.ema < 1, f"ema must lie in [0, 1), but it is {self.ema}.")
+        _checks.require(
+            0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, but it is {self.weight_decay}."
+        )
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of this step, as a share of the peak."""
+        warm = max(1, round(self.warmup * self.steps))
+        if step < warm:
+            return (step + 1) / warm
+        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, self.steps - warm)))

@@ -1,0 +1,77 @@
+"""One process or many: what the loop needs of accelerate and of torch.distributed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from sddm.diffusion import Diffusion
+from sddm.errors import LostProcessError
+from sddm.networks.transformer import Block
+
+LOST = re.compile("gloo|nccl|connection|peer|socket|broken pipe|timed out", re.IGNORECASE)
+
+
+def accelerator() -> Accelerator:
+    """The process group that the launcher made (accelerate launch, torchrun), or this process alone."""
+    # Where torch has no CUDA, accelerate has to be told to join the processes on the CPU.
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # such as the mark of given tokens
+    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[unused])
+
+
+class Runner(nn.Module):
+    """Runs an action on the diffusion from inside a forward pass, which is where DDP and FSDP do their work."""
+
+    def __init__(self, diffusion: Diffusion) -> None:
+        super().__init__()
+        self.diffusion = diffusion
+
+    def forward(self, action: Callable[[Diffusion], Any]) -> Any:
+        return action(self.diffusion)
+
+
+def sharded(runner: Runner, device: torch.device, processes: int) -> nn.Module:
+    """FSDP: each process holds a part of each transformer block, and of all the rest."""
+    mesh = init_device_mesh(device.type, (processes,))
+    for module in runner.modules():
+        if isinstance(module, Block):
+            fully_shard(module, mesh=mesh)
+    fully_shard(runner, mesh=mesh, reshard_after_forward=True)
+    return runner
+
+
+def whole(value: Tensor) -> Tensor:
+    """A tensor that may be split between processes, whole. All processes have to ask."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def split_like(value: Tensor, example: Tensor) -> Tensor:
+    """A whole tensor, split between processes as the example is."""
+    value = value.to(example.device)
+    if isinstance(example, DTensor):
+        return distribute_tensor(value, example.device_mesh, example.placements)
+    return value
+
+
+@contextmanager
+def noticing_lost_processes(processes: int) -> Iterator[None]:
+    """Turn the errors of a broken connection into a sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if processes == 1 or not LOST.search(str(error)):
+            raise
+        raise LostProcessError(
+            "Another process of this run ended or cannot be reached, so this one ends too. Look at the output of the "
+            "others for the reason, then start all of them again with --resume."
+        ) from error

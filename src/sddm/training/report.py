@@ -1,0 +1,107 @@
+"""What a run says while it trains: metrics.jsonl, TensorBoard where it is installed, and a bar or lines for people."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sddm import _files
+
+METRICS_FILE = "metrics.jsonl"
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Report:
+    """Metrics of a run. Without a folder nothing is written; a process that is not `main` says nothing.
+
+    progress: True shows a bar, False nothing; None shows a bar on a terminal and lines elsewhere if there is a folder.
+    """
+
+    def __init__(self, steps: int, done: int, folder: Path | None, progress: bool | None, main: bool) -> None:
+        self.steps = steps
+        self.folder = folder if main else None
+        self.lines = main and progress is None and folder is not None and not sys.stderr.isatty()
+        self.bar = tqdm(
+            total=steps,
+            initial=done,
+            desc="training",
+            unit="step",
+            smoothing=0.05,
+            disable=not main or not (sys.stderr.isatty() if progress is None else progress),
+        )
+        self._started, self._spoke, self._done = time.monotonic(), -SECONDS_BETWEEN_LINES, done
+        self._file = None
+        self._board: Any = None
+        if self.folder is not None:
+            _forget_after(self.folder / METRICS_FILE, done)
+            self._file = (self.folder / METRICS_FILE).open("a", encoding="utf-8")
+            if importlib.util.find_spec("tensorboard") is not None:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=done)
+
+    def step(self) -> None:
+        self.bar.update()
+
+    def metrics(self, step: int, values: dict[str, float]) -> None:
+        """One line of metrics, after `step` steps."""
+        if self._file is not None:
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+        if "loss" in values:
+            self.bar.set_postfix(loss=f"{values['loss']:.3f}", refresh=False)
+        elif not self.bar.disable:
+            self.bar.write(_sentence(step, self.steps, values), file=sys.stderr)
+        self._say(step, values)
+
+    def _say(self, step: int, values: dict[str, float]) -> None:
+        now = time.monotonic()
+        if not self.lines or ("loss" in values and now - self._spoke < SECONDS_BETWEEN_LINES and step < self.steps):
+            return
+        self._spoke = now
+        speed = (step - self._done) / max(now - self._started, 1e-9)
+        left = (self.steps - step) / speed if speed else float("nan")
+        pace = f", {speed:.1f} steps/s, {left:.0f} s left" if step < self.steps else ""
+        print(_sentence(step, self.steps, values) + pace, file=sys.stderr, flush=True)
+
+    def sync(self) -> None:
+        """Put the metrics on the disk, before a checkpoint that counts on them."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.bar.close()
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _sentence(step: int, steps: int, values: dict[str, float]) -> str:
+    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in values.items() if name != "seconds")
+    return f"step {step}/{steps}: {shown}"
+
+
+def _forget_after(path: Path, step: int) -> None:
+    """Drop the lines of steps that will be made again, and a line that was cut short."""
+    if not path.exists():
+        return
+
+    def wanted(line: str) -> bool:
+        try:
+            return line.endswith("\n") and json.loads(line)["step"] <= step
+        except (ValueError, TypeError, KeyError):
+            return False
+
+    _files.keep_if(path, wanted)
