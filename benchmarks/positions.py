@@ -1,9 +1,10 @@
-"""How many positions of a row should the loss of a masked model evaluate?
+"""How many positions of a row should the loss of a masked or energy model evaluate?
 
-At equal compute (rows times positions = passes through the network) fewer positions a row leave room for more rows.
-This measures the variance of the gradient (summed over all weights) times the seconds it took, for k = 1 .. D positions
-a row at the length and number of states of the music (256, 129) and image (64, 512) experiments, for a narrow network
-that has been trained for a while on sequences with local structure. Lower is better; 1 is all positions of one row.
+At equal compute (passes through the network) fewer positions a row leave room for more rows. This measures the variance
+of the gradient (summed over all weights) times the seconds it took, for k = 1 .. D positions a row: a masked network at
+the length and number of states of the music (256, 129) and image (64, 512) experiments, and the energy MLP at those of
+the synthetic one (32, 2), each trained for a while on sequences with local structure. Lower is better; 1 is all
+positions of a row.
 
     python benchmarks/positions.py --out results/benchmarks/positions.json
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -21,13 +24,33 @@ from torch import Tensor
 
 from sddm import Diffusion
 from sddm.losses import conditional_ratio_matching
-from sddm.marginals import Masked
-from sddm.processes import Uniform
+from sddm.marginals import Energy, MarginalModel, Masked
+from sddm.processes import Process, Uniform
 from sddm.schedules import Constant
 from sddm.training import TrainingConfig, train
 
-SHAPES = {"music": (256, 129), "image": (64, 512)}
 SIZES = {"width": 32, "layers": 2, "heads": 2, "mlp": 64}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Length, states, the model, and how many passes through the network a gradient takes."""
+
+    dim: int
+    states: int
+    make: Callable[[Process, int], MarginalModel]
+    passes: int
+    per_row: Callable[[int], int]
+
+    def rows(self, num: int) -> int:
+        return max(1, self.passes // self.per_row(num))
+
+
+CASES = {
+    "music, masked": Case(256, 129, lambda process, dim: Masked.for_process(process, dim, **SIZES), 256, lambda k: k),
+    "image, masked": Case(64, 512, lambda process, dim: Masked.for_process(process, dim, **SIZES), 256, lambda k: k),
+    "32 bits, energy MLP": Case(32, 2, lambda process, dim: Energy.mlp(process, dim), 1056, lambda k: k + 1),
+}
 
 
 def walks(num: int, dim: int, states: int) -> Tensor:
@@ -52,22 +75,23 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     results: dict[str, list[dict[str, float]]] = {}
-    for name, (dim, states) in SHAPES.items():
-        process = Uniform(states, Constant(1.0)).leaving(0.02)
-        diffusion = Diffusion(process, Masked.for_process(process, dim, **SIZES))
+    for name, case in CASES.items():
+        process = Uniform(case.states, Constant(1.0)).leaving(0.02)
+        diffusion = Diffusion(process, case.make(process, case.dim))
         config = TrainingConfig(arguments.training, num_positions=2, learning_rate=2e-3)
-        train(diffusion, walks(4096, dim, states), config)
-        print(f"\n{name}: D {dim}, C {states}, {dim} passes a gradient")
+        train(diffusion, walks(4096, case.dim, case.states), config)
+        print(f"\n{name}: D {case.dim}, C {case.states}, {case.passes} passes a gradient")
         print(f"{'k':>5s}{'rows':>6s}{'variance':>12s}{'seconds':>10s}{'variance x seconds, relative':>32s}")
         results[name] = []
-        for num in sorted({1, 2, 4, 8, 16, 32, 64, dim}):
+        for num in [k for k in (1, 2, 4, 8, 16, 32, 64, 256) if k <= case.dim]:
             gradients, taken = [], []
             for _ in range(arguments.repeats):
                 start = time.perf_counter()
-                gradients.append(gradient(diffusion, dim // num, num))
+                gradients.append(gradient(diffusion, case.rows(num), num))
                 taken.append(time.perf_counter() - start)
             variance = float(torch.stack(gradients).var(0).sum())
-            results[name].append({"k": num, "rows": dim // num, "variance": variance, "seconds": median(taken)})
+            row = {"k": num, "rows": case.rows(num), "variance": variance, "seconds": median(taken)}
+            results[name].append(row)
         whole = results[name][-1]
         for row in results[name]:
             row["relative"] = row["variance"] * row["seconds"] / (whole["variance"] * whole["seconds"])

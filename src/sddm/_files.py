@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 
 @contextmanager
@@ -26,6 +31,18 @@ def replacing(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file; a failure of the system is an OSError, as of any other file."""
+    with replacing(path) as aside:
+        try:
+            save_file(tensors, aside, metadata)
+        except SafetensorError as error:
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
 
 
 def write_text(path: Path, text: str) -> None:

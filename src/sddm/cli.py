@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = [argument for argument in given if argument != DEBUG]
     try:
         with warnings.catch_warnings():
+            warnings.filterwarnings("always", category=UserWarning, module=r"sddm\.")
             warnings.showwarning = _one_line
             _run(given)
     except (RunError, ValueError, TypeError, OSError, MemoryError) as error:

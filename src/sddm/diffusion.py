@@ -12,7 +12,7 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from jaxtyping import Bool, Float, Float64, Int
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sddm import _checks, _files
@@ -120,8 +120,7 @@ class Diffusion(nn.Module):
         config = self.config()
         directory.mkdir(parents=True, exist_ok=True)
         weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        with _files.replacing(directory / WEIGHTS_FILE) as aside:
-            save_file(weights, aside)
+        _files.save_tensors(directory / WEIGHTS_FILE, weights)
         _files.write_json(directory / CONFIG_FILE, config)
         _files.write_text(directory / CARD_FILE, model_card(self))
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sddm import _files
@@ -48,8 +47,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()}
     state = json.dumps({"step": checkpoint.step, **checkpoint.state}, sort_keys=True)
     path = folder / f"step-{checkpoint.step:09d}.safetensors"
-    with _files.replacing(path) as aside:
-        save_file(tensors, aside, {"format": FORMAT, "state": state, "digest": digest(state, tensors)})
+    _files.save_tensors(path, tensors, {"format": FORMAT, "state": state, "digest": digest(state, tensors)})
     for old in paths(folder)[keep:]:
         old.unlink()
     return path

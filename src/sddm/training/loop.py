@@ -42,7 +42,7 @@ def train(
     config: TrainingConfig | None = None,
     *,
     loss: Loss | None = None,
-    held_out: Int[Tensor, "num dim"] | None = None,
+    held_out: Int[Tensor, "apart dim"] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -104,7 +104,7 @@ class Trainer:
     def run(
         self,
         batches: Batches,
-        held_out: Int[Tensor, "num dim"] | None,
+        held_out: Int[Tensor, "apart dim"] | None,
         folder: Path | None,
         progress: bool | None,
         report: Callable[[int, float], None] | None,
@@ -214,7 +214,7 @@ class Trainer:
         signals = self.accelerator.gather(torch.tensor([wish.signal or 0], device=self.device))
         return int(signals.max()) or None
 
-    def evaluate(self, held_out: Int[Tensor, "num dim"] | None, folder: Path, reporter: Report) -> None:
+    def evaluate(self, held_out: Int[Tensor, "apart dim"] | None, folder: Path, reporter: Report) -> None:
         """Loss and bound of the averaged weights on held-out data, and a few samples of them."""
         self.diffusion.eval()
         with self.average.applied(), torch.no_grad():
@@ -224,7 +224,7 @@ class Trainer:
                 self._show(folder)
         self.diffusion.train()
 
-    def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "num dim"]) -> dict[str, float]:
+    def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "apart dim"]) -> dict[str, float]:
         generator = generator_of(self.config.seed, "held out", 0)
         rows = held_out[:HELD_OUT_ROWS].to(self.device)
         pieces = draw(diffusion, rows, num_positions=self.config.num_positions, generator=generator)
