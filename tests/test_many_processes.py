@@ -1,0 +1,138 @@
+"""Two processes on the CPU do what one does."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sddm.training import checkpoints
+
+TINY = ["--width", "8", "--layers", "1", "--heads", "2", "--mlp", "8", "--batch-size", "8", "--seed", "1"]
+SHORT = [*TINY, "--steps", "12", "--save-every", "4", "--log-every", "2", "--evaluate-every", "6"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "lines.txt"
+    path.write_text("\n".join(["the cat sat", "the dog ran", "a cat ran", "the dog sat"] * 8))
+    return path
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def launch(arguments, processes):
+    """Start the processes of a run as torchrun does."""
+    command = [sys.executable, "-m", "sddm", *[str(argument) for argument in arguments]]
+    port = str(free_port())
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
+    started = []
+    for rank in range(processes):
+        own = {} if processes == 1 else {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        started.append(
+            subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **own}, stderr=subprocess.PIPE, text=True)
+        )
+    return started
+
+
+def finish(started, seconds=120):
+    """Exit codes and what each process said."""
+    said = [process.communicate(timeout=seconds)[1] for process in started]
+    return [process.returncode for process in started], said
+
+
+def run(arguments, processes):
+    codes, said = finish(launch(arguments, processes))
+    assert codes == [0] * processes, said
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def losses(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line.get("loss", line.get("held_out_loss"))) for line in lines]
+
+
+def assert_the_same_to_float_tolerance(first, second):
+    (steps, values), (other_steps, other_values) = (zip(*losses(folder), strict=True) for folder in (first, second))
+    assert steps == other_steps
+    assert values == pytest.approx(other_values, rel=1e-4)
+    one, two = weights(first), weights(second)
+    assert one.keys() == two.keys()
+    for name in one:
+        if name.endswith("query_key_value.bias"):
+            # Softmax does not feel a shift of all keys: the gradient of their bias is rounding alone, and Adam makes
+            # whole steps of it.
+            one[name], two[name] = (v.unflatten(0, (3, -1))[[0, 2]] for v in (one[name], two[name]))
+        # Sums over rows in another order, a dozen steps long.
+        torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def alone(text, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    run(["train", "--data", text, "--out", folder, *SHORT], 1)
+    return folder
+
+
+def test_two_processes_give_the_losses_and_weights_of_one(text, alone, tmp_path):
+    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT], 2)
+    assert_the_same_to_float_tolerance(alone, tmp_path / "two")
+
+
+def test_two_processes_with_accumulation_give_the_losses_and_weights_of_one(text, alone, tmp_path):
+    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT, "--accumulate", "2"], 2)
+    assert_the_same_to_float_tolerance(alone, tmp_path / "two")
+
+
+def test_when_one_process_is_killed_the_other_ends_with_a_sentence_and_the_run_goes_on(text, tmp_path):
+    folder = tmp_path / "two"
+    long = [*TINY, "--steps", "4000", "--save-every", "5"]
+    started = launch(["train", "--data", text, "--out", folder, *long], 2)
+    deadline = time.monotonic() + 100
+    while not checkpoints.paths(folder / "checkpoints"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    started[1].send_signal(signal.SIGKILL)
+    codes, said = finish(started)
+    assert codes == [6, -signal.SIGKILL]
+    assert "sddm: Another process of this run ended" in said[0]
+    assert "--resume" in said[0]
+    assert "Traceback" not in said[0]
+    reached = checkpoints.newest(folder / "checkpoints").step
+    more = ["--resume", "--steps", str(reached + 7), "--save-every", "1000"]
+    run(["train", "--out", folder, *more], 2)
+    assert checkpoints.newest(folder / "checkpoints").step == reached + 7
+
+
+def test_weights_split_between_processes_train_as_whole_ones_and_one_process_can_go_on(text, alone, tmp_path):
+    folder = tmp_path / "split"
+    half = ["--shard", "--steps", "12"]
+    run(["train", "--data", text, "--out", folder, *SHORT, *half], 2)
+    assert_the_same_to_float_tolerance(alone, folder)
+    newest, other = (checkpoints.newest(path / "checkpoints") for path in (folder, alone))
+    assert {name: value.shape for name, value in newest.tensors.items()} == {
+        name: value.shape for name, value in other.tensors.items()
+    }
+    for path in (folder, alone):
+        run(["train", "--out", path, "--resume", "--steps", "16"], 1)
+    assert_the_same_to_float_tolerance(alone, folder)
+
+
+def test_two_processes_draw_the_samples_of_one(alone, tmp_path):
+    for processes in (1, 2):
+        out = tmp_path / f"{processes}.npy"
+        run(["sample", alone, "--num", "9", "--steps", "5", "--batch-size", "2", "--out", out], processes)
+    assert (tmp_path / "1.npy").read_bytes() == (tmp_path / "2.npy").read_bytes()
