@@ -39,9 +39,8 @@ def launch(arguments, processes):
     started = []
     for rank in range(processes):
         own = {} if processes == 1 else {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        started.append(
-            subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **own}, stderr=subprocess.PIPE, text=True)
-        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **own}
+        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
     return started
 
 

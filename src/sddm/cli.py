@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import re
 import sys
@@ -28,6 +29,8 @@ USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its op
     f"  {name:10s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )
 DEBUG = "--debug"
+NO_MEMORY = re.compile("out of memory|allocate memory", re.IGNORECASE)
+"""How torch says so, in an error of no class of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.filterwarnings("always", category=UserWarning, module=r"sddm\.")
             warnings.showwarning = _one_line
             _run(given)
-    except (RunError, ValueError, TypeError, OSError, MemoryError) as error:
+    except (RunError, ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not NO_MEMORY.search(str(error)):
+            raise
         if debug:
             traceback.print_exc()
         print(f"sddm: {_first_sentences(error)}", file=sys.stderr)
@@ -69,12 +74,36 @@ def _parse(name: str, options: Any, rest: list[str]) -> Any:
         with contextlib.redirect_stderr(said):
             return tyro.cli(options, prog=f"sddm {name}", args=rest, default=default, config=config)
     except SystemExit as stop:
-        if stop.code:
-            text = re.sub(r"[^\S ]*[─│╭╮╰╯]+[^\S ]*", "\n", said.getvalue())
-            lines = [line.strip() for line in text.splitlines() if line.strip()]
-            reason = " ".join(lines[1:]).split("For full helptext")[0].strip()
-            raise ValueError(f"{reason} `sddm {name} --help` explains all options.") from None
-        raise
+        if not stop.code:
+            raise
+        if isinstance(stop.__context__, ValueError):  # a check of our own, whose sentence stands for itself
+            raise stop.__context__ from None
+        raise ValueError(f"{_sentences(said.getvalue())} `sddm {name} --help` explains all options.") from None
+
+
+def _sentences(box: str) -> str:
+    """What tyro says in a box: a title, and sections between ruled lines."""
+    sections: list[list[str]] = [[]]
+    for line in box.splitlines()[1:]:
+        text = line.strip("│| ")
+        if re.fullmatch("[─╰╯+-]{3,}", text):
+            sections.append([])
+        else:
+            sections[-1].append(text)
+    told = [" ".join(section) for section in sections if section and "helptext" not in section[0]]
+    told = [text[:1].upper() + text[1:] + ("" if text.endswith((".", ")")) else ".") for text in told]
+    return _in_plain_words(" ".join(told))
+
+
+def _in_plain_words(text: str) -> str:
+    text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"\1 is not a whole number", text)
+    text = re.sub(r"could not convert string to float: ('.*?')", r"\1 is not a number", text)
+    text = re.sub(r"\. Expected 1 values\.", ": give one after it.", text)
+    choices = re.search(r"Expected one of \((.*)\)", text)
+    if choices:
+        names = sorted(set(re.findall("'(.*?)'", choices[1])) - {"None"})
+        text = text.replace(choices[0], f"Choose one of {', '.join(names)}")
+    return text
 
 
 def _resumed(rest: list[str]) -> Any:
@@ -92,7 +121,9 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, RunError):
         return error.exit_code
     bad_name = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-    return BAD_FILE_SYSTEM if isinstance(error, OSError) and not isinstance(error, bad_name) else BAD_USAGE
+    if isinstance(error, bad_name) or (isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG):
+        return BAD_USAGE
+    return BAD_FILE_SYSTEM if isinstance(error, OSError) else BAD_USAGE
 
 
 def _first_sentences(error: BaseException) -> str:
@@ -101,8 +132,8 @@ def _first_sentences(error: BaseException) -> str:
         where = f" {error.filename!r}" if error.filename else ""
         reason = error.strerror[:1].lower() + error.strerror[1:]
         return f"cannot read or write{where}: {reason}. What was good is kept; make room or name another folder."
-    if isinstance(error, MemoryError):
-        return "out of memory. Use a smaller --batch-size, or --accumulate to compute it in pieces."
+    if isinstance(error, (MemoryError, RuntimeError)):
+        return "out of memory. Use a smaller --batch-size, --accumulate to compute it in pieces, or a smaller model."
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -16,8 +16,11 @@ from sddm.processes import Absorbing, Uniform
 from sddm.schedules import Constant, LogSquare, Schedule, SqrtCosine
 from sddm.training import TrainingConfig, train
 
-FEW_POSITIONS = 4
-"""How many positions a row the masked and energy models evaluate unless told otherwise (benchmarks/positions.py)."""
+FEW_POSITIONS: dict[type[MarginalModel], int] = {Masked: 1, Energy: 8}
+"""How many positions a row models that pay for each evaluate unless told otherwise: see benchmarks/positions.py."""
+
+LARGEST = {"width": 65_536, "layers": 1_024, "heads": 1_024, "mlp": 1_048_576}
+"""Sizes of a transformer beyond which a slip of the finger is likelier than a wish."""
 
 SCHEDULES: dict[str, Schedule] = {
     "sqrt-cosine": SqrtCosine(1.0),
@@ -51,9 +54,11 @@ class ModelConfig:
     """Share of activations dropped in training."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads", "mlp"):
-            if getattr(self, name) is not None:
-                _checks.whole(getattr(self, name), name, 1)
+        for name, most in LARGEST.items():
+            value = getattr(self, name)
+            if value is not None:
+                _checks.whole(value, name, 1)
+                _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
         _checks.require(0 < self.left < 1, f"left must lie between 0 and 1, but it is {self.left}.")
         _checks.require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), but it is {self.dropout}.")
 
@@ -82,9 +87,10 @@ class ModelConfig:
 def few_positions(diffusion: Diffusion, config: TrainingConfig) -> TrainingConfig:
     """Where each position costs passes through the network, evaluate a few of them unless a number was given."""
     model = diffusion.model.model if isinstance(diffusion.model, Restricted) else diffusion.model
-    if config.num_positions is not None or not isinstance(model, (Masked, Energy)):
+    few = FEW_POSITIONS.get(type(model))
+    if config.num_positions is not None or few is None:
         return config
-    return replace(config, num_positions=min(FEW_POSITIONS, diffusion.length or FEW_POSITIONS))
+    return replace(config, num_positions=min(few, diffusion.length or few))
 
 
 def fresh(config: ModelConfig, data: Dataset, seed: int) -> Diffusion:

@@ -9,16 +9,21 @@ from typing import Annotated, Any
 
 import torch
 import tyro
+from torch.nn.functional import pad
 
 from sddm import _checks, _files
 from sddm.commands import runs
 from sddm.data import Dataset, load
-from sddm.data.decoders import Columns
+from sddm.data.decoders import Characters, Columns, Decoder
 from sddm.diffusion import Diffusion
 from sddm.likelihood import bound
 from sddm.metrics import cramers_v, hamming_mmd
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
+from sddm.training.config import MAX_SEED
+
+MOST = {"num_times": 10_000, "samples": 1_000_000, "steps": 1_000_000, "seed": MAX_SEED}
+"""Numbers beyond which a slip of the finger is likelier than a wish, or memory ends."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class EvaluateCommand:
     Without --data the held-out rows of the run are used, which the model has not been trained on.
     """
 
-    run: Annotated[str, tyro.conf.Positional]
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run or of a saved model, or a repository of the hub."""
     data: str | None = None
     """A file or a toy to score on; with a saved model, which has no held-out rows, it is needed."""
@@ -52,16 +57,28 @@ class EvaluateCommand:
     def __post_init__(self) -> None:
         for name, least in (("rows", 2), ("num_times", 2), ("samples", 0), ("steps", 1), ("seed", 0)):
             _checks.whole(getattr(self, name), name, least)
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
         _checks.require(self.num_times % 2 == 0, f"num_times must be even, but it is {self.num_times}.")
-        _checks.require(self.samples == 0 or self.samples >= 4, "samples must be 0 or at least 4.")
+        _checks.require(
+            self.samples == 0 or self.samples >= 4, f"samples must be 0 or at least 4, but it is {self.samples}."
+        )
+        _checks.require(
+            self.data is not None or (self.window is None and self.key is None),
+            "window and key say how a file is read. Name the file with --data.",
+        )
         _checks.require(
             self.out is None or self.out.suffix == ".json", f"out must end in .json, but it is {str(self.out)!r}."
         )
 
 
 def run(command: EvaluateCommand) -> dict[str, Any]:
+    if command.out is not None:
+        runs.check_file_place(command.out)
     diffusion = runs.trained(command.run).to(runs.device_of_this_machine())
     tokens = _tokens(command, diffusion)
+    _checks.require(len(tokens) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     rows = tokens[:: max(1, len(tokens) // command.rows)][: command.rows].to(diffusion.device)
     scores = bound(diffusion, rows, command.num_times, generator=generator_of(command.seed, "bound", 0)).nats
     per_bit = tokens.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
@@ -106,7 +123,8 @@ def _tokens(command: EvaluateCommand, diffusion: Diffusion) -> torch.Tensor:
     folder = Path(command.run)
     if command.data is None:
         _checks.require(
-            (folder / runs.RUN_FILE).is_file(), "data must be given: a saved model does not know what was held out."
+            (folder / runs.RUN_FILE).is_file(),
+            "data must be given with --data: this model does not know what was held out.",
         )
         value = runs.recorded(folder)
         options = value["options"]
@@ -122,11 +140,34 @@ def _tokens(command: EvaluateCommand, diffusion: Diffusion) -> torch.Tensor:
 
 
 def _in_tokens_of(data: Dataset, diffusion: Diffusion) -> torch.Tensor:
-    if diffusion.decoder is None or data.decoder == diffusion.decoder:
-        return data.tokens
+    decoder, tokens = diffusion.decoder, data.tokens
+    if decoder is not None and data.decoder != decoder:
+        tokens = _translated(data, decoder)
+    if diffusion.length is not None and isinstance(decoder, Characters) and decoder.padded:
+        tokens = pad(tokens, (0, max(0, diffusion.length - tokens.shape[1])), value=decoder.pad)
     _checks.require(
-        type(data.decoder) is type(diffusion.decoder),
-        f"{data.name} holds {type(data.decoder).__name__.lower()}, but the model was trained on "
-        f"{type(diffusion.decoder).__name__.lower()}.",
+        diffusion.length in (None, tokens.shape[1]),
+        f"{data.name} has {tokens.shape[1]} positions a row, but the model was built for {diffusion.length}. "
+        "Name data of that length with --data.",
     )
-    return diffusion.decoder.encode(data.decoder.decode(data.tokens))
+    return tokens
+
+
+def _translated(data: Dataset, decoder: Decoder) -> torch.Tensor:
+    kind, other = (type(d).__name__.lower() for d in (decoder, data.decoder))
+    _checks.require(
+        kind == other,
+        f"{data.name} holds {other}, but the model was trained on {kind}. Name data of that kind with --data.",
+    )
+    if isinstance(decoder, Columns) and isinstance(data.decoder, Columns):
+        _checks.require(
+            data.decoder.names == decoder.names,
+            f"{data.name} has the columns {', '.join(data.decoder.names)}, but the model was trained on "
+            f"{', '.join(decoder.names)}. Name a table with these, in this order.",
+        )
+    try:
+        return decoder.encode(data.decoder.decode(data.tokens))
+    except ValueError as error:
+        raise ValueError(
+            f"{data.name} holds what the model was not trained on: {error} Name other data with --data."
+        ) from error

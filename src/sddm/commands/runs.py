@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RUN_FILE = "run.json"
 FORMAT = 1
+ADVICE = "Name the folder that `sddm train` printed, or one made by save_pretrained."
 
 
 def record(folder: Path, command: TrainCommand, data: Dataset, diffusion: Diffusion) -> None:
@@ -67,6 +68,20 @@ def check_same(value: dict[str, Any], data: Dataset, diffusion: Diffusion, folde
     )
 
 
+def check_place(path: Path) -> None:
+    """Check that the folders on the way to a path are folders, as far as they exist."""
+    above = next((parent for parent in path.parents if parent.exists()), Path())
+    _checks.require(
+        above.is_dir(), f"{str(path)!r} cannot be made, as {str(above)!r} is a file. Name another place with --out."
+    )
+
+
+def check_file_place(path: Path) -> None:
+    """Check that a file can be put there."""
+    check_place(path)
+    _checks.require(not path.is_dir(), f"{str(path)!r} is a directory. Name a file with --out.")
+
+
 def trained(source: str) -> Diffusion:
     """The model of a run (so far, if it is not finished), of a folder made by save_pretrained, or from the hub."""
     folder = Path(source)
@@ -79,9 +94,13 @@ def trained(source: str) -> Diffusion:
         diffusion = Diffusion.from_config(recorded(folder)["diffusion"])
         diffusion.load_state_dict(checkpoint.part("average"), strict=False)
         return diffusion.eval()
-    if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")):
-        _checks.require(folder.is_dir(), f"There is no run {source!r}. Name the folder that `sddm train` printed.")
-    return Diffusion.from_pretrained(source)
+    beside_runs = any(folder.parent.glob(f"*/{RUN_FILE}"))  # a slip in the name of one, and no repository
+    if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")) or beside_runs:
+        _checks.require(folder.is_dir(), f"There is no run {source!r}. {ADVICE}")
+    try:
+        return Diffusion.from_pretrained(source)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} {ADVICE}") from error
 
 
 def device_of_this_machine() -> torch.device:

@@ -14,18 +14,27 @@ from typing import Annotated, Literal
 import numpy as np
 import torch
 import tyro
+from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
 from sddm.commands import runs
 from sddm.conditions import Condition
+from sddm.data import MAX_LENGTH
 from sddm.data.decoders import Decoder, Integers
+from sddm.data.text import readable
 from sddm.diffusion import Diffusion
 from sddm.randomness import draw_seeds
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
+from sddm.samplers.grids import check_grid
+from sddm.training.config import MAX_SEED
 from sddm.training.devices import accelerator, noticing_lost_processes
 
 SETTINGS = "settings.json"
+MOST = {"num": 10_000_000, "steps": 1_000_000, "corrector": 1_000, "seed": MAX_SEED, "length": MAX_LENGTH}
+"""Numbers beyond which a slip of the finger is likelier than a wish, or memory ends."""
+MILD = 1e6
+"""Temperatures and factors beyond this, or below its inverse, change nothing more until they overflow."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class SampleCommand:
     interrupted goes on where it stopped when the same command is given again.
     """
 
-    run: Annotated[str, tyro.conf.Positional]
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run or of a saved model, or a repository of the hub."""
     num: int = 16
     """How many samples."""
@@ -72,8 +81,16 @@ class SampleCommand:
     def __post_init__(self) -> None:
         for name, least in (("num", 1), ("steps", 1), ("batch_size", 1), ("seed", 0), ("corrector", 0)):
             _checks.whole(getattr(self, name), name, least)
-        _checks.positive(self.temperature, "temperature")
-        _checks.positive(self.corrector_factor, "corrector_factor")
+        if self.length is not None:
+            _checks.whole(self.length, "length", 1)
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            _checks.require(value is None or value <= most, f"{name} must be at most {most}, but it is {value}.")
+        for name in ("temperature", "corrector_factor"):
+            value = _checks.positive(getattr(self, name), name)
+            _checks.require(
+                1 / MILD <= value <= MILD, f"{name} must lie between {1 / MILD:g} and {MILD:g}, but it is {value:g}."
+            )
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
 
 
@@ -83,9 +100,12 @@ def run(command: SampleCommand) -> None:
     step = None if command.sampler is None else SAMPLERS[command.sampler]()
     if step is not None:
         step.check(diffusion)
-    condition = _condition(command, diffusion, decoder)
+    length = _length(command, diffusion)
+    times = check_grid(GRIDS[command.grid](diffusion.process, command.steps))
+    condition = _condition(command, diffusion, decoder, length)
     if command.out is not None:
         decoder.check_ending(command.out)
+        runs.check_file_place(command.out)
         _checks.require(
             command.overwrite or not command.out.exists(),
             f"{str(command.out)!r} exists. Name another file, or pass --overwrite.",
@@ -98,7 +118,12 @@ def run(command: SampleCommand) -> None:
             parts.open()
         processes.wait_for_everyone()
         mine = [rows for i, rows in enumerate(parts.rows()) if i % processes.num_processes == processes.process_index]
-        _generate(command, diffusion, step, condition, parts, mine, quiet=not processes.is_main_process)
+        try:
+            _generate(command, diffusion, step, times, condition, parts, mine, quiet=not processes.is_main_process)
+        except BaseException:
+            if processes.is_main_process and not parts.begun():
+                parts.close()
+            raise
         processes.wait_for_everyone()
     if processes.is_main_process:
         tokens = parts.joined()
@@ -138,6 +163,10 @@ class _Parts:
     def path(self, rows: slice) -> Path:
         return self.folder / f"rows-{rows.start:09d}-{rows.stop:09d}.npy"
 
+    def begun(self) -> bool:
+        """Whether a batch is there, to go on from."""
+        return any(self.folder.glob("rows-*"))
+
     def joined(self) -> torch.Tensor:
         return torch.from_numpy(np.concatenate([np.load(self.path(rows), allow_pickle=False) for rows in self.rows()]))
 
@@ -149,6 +178,7 @@ def _generate(
     command: SampleCommand,
     diffusion: Diffusion,
     step: ReverseStep | None,
+    times: Tensor,
     condition: Condition | None,
     parts: _Parts,
     mine: list[slice],
@@ -164,11 +194,10 @@ def _generate(
         tokens = sample(
             diffusion,
             rows.stop - rows.start,
-            steps=command.steps,
             sampler=step,
             corrector=corrector,
             condition=None if condition is None else condition.rows(rows),
-            grid=GRIDS[command.grid],
+            grid=times,
             length=command.length,
             temperature=command.temperature,
             seeds=seeds[rows],
@@ -178,13 +207,22 @@ def _generate(
             np.save(aside, tokens.cpu().numpy())
 
 
-def _condition(command: SampleCommand, diffusion: Diffusion, decoder: Decoder) -> Condition | None:
-    if command.condition is None and command.prefix is None:
-        return None
+def _length(command: SampleCommand, diffusion: Diffusion) -> int:
     length = command.length or diffusion.length
     if length is None:
-        raise ValueError("length must be given with a condition: this model takes sequences of any length.")
+        raise ValueError("length must be given: this model takes sequences of any length. Pass --length.")
+    _checks.require(
+        diffusion.length in (None, length),
+        f"length is {length}, but the model was built for {diffusion.length} positions. Leave out --length.",
+    )
+    return length
+
+
+def _condition(command: SampleCommand, diffusion: Diffusion, decoder: Decoder, length: int) -> Condition | None:
+    if command.condition is None and command.prefix is None:
+        return None
     if command.condition is not None:
+        readable(command.condition, "Name a file with what is known of the samples.")
         known = decoder.read_condition(command.condition, length)
     else:
         known = decoder.read_prefix(command.prefix or "", length)

@@ -58,7 +58,16 @@ def run(command: TrainCommand) -> None:
             training.num_positions <= data.length,
             f"num_positions is {training.num_positions}, but the data have only {data.length} positions.",
         )
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    shares = processes * training.accumulate
+    _checks.require(
+        training.batch_size % shares == 0,
+        f"batch_size is {training.batch_size}, which {processes} processes cannot share out evenly in "
+        f"{training.accumulate} pieces each. Choose a multiple of {shares}.",
+    )
     folder = command.folder()
+    runs.check_place(folder)
+    _checks.require(not folder.is_file(), f"{str(folder)!r} is a file. Name a folder for the run with --out.")
     main = os.environ.get("RANK", "0") == "0"
     if command.resume and (folder / runs.RUN_FILE).exists():
         runs.check_same(runs.recorded(folder), data, diffusion, folder)

@@ -29,7 +29,7 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
             _checks.require(key is None, f"key={key!r} was given, but {str(path)!r} holds one array without a name.")
             return loaded
         names = loaded.files
-        _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays.")
+        _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
         _checks.require(
             key is not None or len(names) == 1,
             f"{str(path)!r} holds {len(names)} arrays: {_listed(names)}. Choose one with key.",

@@ -61,7 +61,7 @@ class Dataset:
             low >= 0, f"{name} must not hold negative numbers, but its smallest is {low}. Number the values from 0."
         )
         if num_states is None:
-            _checks.require(low < high, f"All tokens of {name} equal {low}: there is nothing to learn.")
+            _checks.require(low < high, f"All tokens of {name} equal {low}: there is nothing to learn. Give others.")
             num_states = high + 1
         _checks.whole(num_states, "num_states", 2)
         return cls(rows, Integers(num_states), name)

@@ -9,7 +9,7 @@ import torch
 
 from sddm import _checks
 from sddm.data.arrays import read_array
-from sddm.data.dataset import Dataset
+from sddm.data.dataset import MAX_LENGTH, Dataset
 from sddm.data.decoders import Characters, Columns, Points
 from sddm.data.tables import Rows, categories, read_csv, read_parquet
 from sddm.data.text import read_sequences, read_windows, readable
@@ -59,7 +59,8 @@ def _text(path: Path, window: int | None, key: str | None) -> Dataset:
     rows = read_sequences(path) if window is None else read_windows(path, window)
     alphabet = "".join(sorted(set("".join(rows))))
     _checks.require(
-        len(alphabet) > 1, f"{str(path)!r} holds one character only, {alphabet!r}: there is nothing to learn."
+        len(alphabet) > 1,
+        f"{str(path)!r} holds one character only, {alphabet!r}: there is nothing to learn. Give another text.",
     )
     decoder = Characters(alphabet, padded=len({len(row) for row in rows}) > 1)
     return Dataset(decoder.encode(rows), decoder, path.name)
@@ -74,6 +75,10 @@ def _parquet(path: Path, window: int | None, key: str | None) -> Dataset:
 
 
 def _table(names: list[str], rows: Rows, path: Path) -> Dataset:
+    _checks.require(
+        len(names) <= MAX_LENGTH,
+        f"{str(path)!r} has {len(names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
+    )
     decoder = Columns(names, categories(names, rows))
     return Dataset(decoder.encode(rows), decoder, path.name)
 

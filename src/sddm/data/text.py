@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from sddm import _checks
@@ -24,7 +25,8 @@ def readable(path: Path, advice: str = "") -> None:
         raise
     except OSError as error:
         reason = error.strerror or "unknown reason"
-        raise type(error)(f"{shown} cannot be read ({reason}). Check its name and your permissions.") from None
+        kind = FileNotFoundError if error.errno == errno.ENAMETOOLONG else type(error)
+        raise kind(f"{shown} cannot be read ({reason}). Check its name and your permissions.") from None
     _checks.require(not empty, f"{shown} is empty. Give a file that holds data.")
 
 

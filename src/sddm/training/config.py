@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from sddm import _checks
 
+MAX_STEPS = 999_999_999
+"""The names of checkpoints have nine digits."""
+MAX_BATCH_SIZE = 1_000_000
+MAX_SEED = 2**63 - 1
+"""The largest seed; torch's generators take no more than 64 bits."""
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -51,6 +57,13 @@ class TrainingConfig:
         for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "save_every", "keep"):
             _checks.whole(getattr(self, name), name, 1)
         _checks.whole(self.seed, "seed", 0)
+        for name, most in (("steps", MAX_STEPS), ("batch_size", MAX_BATCH_SIZE), ("seed", MAX_SEED)):
+            value = getattr(self, name)
+            _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
+        _checks.require(
+            self.batch_size % self.accumulate == 0,
+            f"batch_size must be a multiple of accumulate, but {self.batch_size} is not of {self.accumulate}.",
+        )
         if self.num_positions is not None:
             _checks.whole(self.num_positions, "num_positions", 1)
         _checks.positive(self.learning_rate, "learning_rate")
