@@ -52,6 +52,8 @@ class ModelConfig:
     """Width of the layers between two attentions: four times the width unless given."""
     dropout: float = 0.0
     """Share of activations dropped in training."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns, where the positions are an image: each then has a learned row and a learned column."""
 
     def __post_init__(self) -> None:
         for name, most in LARGEST.items():
@@ -78,7 +80,12 @@ class ModelConfig:
         process = PROCESSES[self.process](data.num_states, SCHEDULES[self.schedule]).leaving(self.left)
         kind: Any = MODELS[self.model]
         sizes = self.sizes(data.tokens.numel())
-        model: MarginalModel = kind.for_process(process, data.length, dropout=self.dropout, **sizes)
+        _checks.require(
+            self.grid is None or self.grid[0] * self.grid[1] == data.length,
+            f"grid is {self.grid}, but the data have {data.length} positions.",
+        )
+        length = data.length if self.grid is None else None
+        model: MarginalModel = kind.for_process(process, length, self.grid, dropout=self.dropout, **sizes)
         if data.decoder.sizes is not None:
             model = Restricted(model, data.decoder.sizes)
         return Diffusion(process, model, data.decoder)

@@ -93,5 +93,8 @@ def run(command: TrainCommand) -> None:
 def resumed(folder: Path) -> TrainCommand:
     """The options with which the run in a folder was started, to go on with."""
     options = runs.recorded(folder)["options"]
-    architecture, training = ModelConfig(**options.pop("architecture")), TrainingConfig(**options.pop("training"))
+    sizes = options.pop("architecture")
+    grid = sizes.pop("grid", None)
+    architecture = ModelConfig(**sizes, grid=None if grid is None else (grid[0], grid[1]))
+    training = TrainingConfig(**options.pop("training"))
     return TrainCommand(**{**options, "out": folder}, architecture=architecture, training=training)
