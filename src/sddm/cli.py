@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import io
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from sddm.commands import evaluate, sample, train
 from sddm.errors import BAD_FILE_SYSTEM, BAD_USAGE, RunError
-from sddm.experiments import demo
 
-COMMANDS: dict[str, tuple[Any, Callable[[Any], object], str]] = {
-    "train": (train.TrainCommand, train.run, "train a model of your data"),
-    "sample": (sample.SampleCommand, sample.run, "generate samples from a trained model"),
-    "evaluate": (evaluate.EvaluateCommand, evaluate.run, "score a trained model on held-out data"),
-    "demo": (demo.DemoConfig, demo.run, "train, sample, measure and draw a toy: two minutes on a laptop"),
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "train": ("sddm.commands.train", "TrainCommand", "train a model of your data"),
+    "sample": ("sddm.commands.sample", "SampleCommand", "generate samples from a trained model"),
+    "evaluate": ("sddm.commands.evaluate", "EvaluateCommand", "score a trained model on held-out data"),
+    "reproduce": ("sddm.commands.reproduce", "ReproduceCommand", "fill a table of the paper"),
+    "demo": ("sddm.experiments.demo", "DemoConfig", "train, sample, measure and draw a toy: two minutes on a laptop"),
 }
+"""Of each command: its module, the dataclass of its options there, and its purpose. Modules are imported when called."""
 USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options)\n\n" + "\n".join(
     f"  {name:10s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )
@@ -62,8 +63,9 @@ def _run(given: list[str]) -> None:
     name, rest = given[0], given[1:]
     if name not in COMMANDS:
         raise ValueError(f"There is no command {name!r}. The commands are: {', '.join(COMMANDS)}.")
-    options, run, _ = COMMANDS[name]
-    run(_parse(name, options, rest))
+    place, options, _ = COMMANDS[name]
+    module = importlib.import_module(place)
+    module.run(_parse(name, getattr(module, options), rest))
 
 
 def _parse(name: str, options: Any, rest: list[str]) -> Any:
@@ -114,7 +116,9 @@ def _resumed(rest: list[str]) -> Any:
     folder = Path(joined[joined.index("--out") + 1])
     if not (folder / "run.json").exists():  # the run ended before it wrote anything, or never began
         return tyro.MISSING_NONPROP
-    return train.resumed(folder)
+    from sddm.commands.train import resumed
+
+    return resumed(folder)
 
 
 def _exit_code(error: BaseException) -> int:

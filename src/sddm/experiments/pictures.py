@@ -40,6 +40,22 @@ def strip(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: 
     _write(figure, path)
 
 
+def matrix(
+    rows: Sequence[str], columns: Sequence[str], clouds: Sequence[Sequence[Points | None]], path: Path, extent: float = 4.5
+) -> None:
+    """A density for each row and column; a place without points stays empty."""
+    size = (1.5 * len(columns) + 0.6, 1.5 * len(rows) + 0.3)
+    figure, axes = plt.subplots(len(rows), len(columns), figsize=size, squeeze=False, facecolor=PAPER)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            points = clouds[i][j]
+            _density(axes[i, j], np.zeros((0, 2)) if points is None else points, extent)
+            if i == 0:
+                axes[i, j].set_title(column, fontsize=9, color=INK)
+        axes[i, 0].set_ylabel(row, fontsize=9, color=INK)
+    _write(figure, path)
+
+
 def _density(axis: Any, points: Points, extent: float) -> None:
     bins = int(np.clip(1.2 * np.sqrt(len(points)), 24, 160))
     edges = np.linspace(-extent, extent, bins + 1)

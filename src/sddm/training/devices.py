@@ -1,4 +1,8 @@
-"""One process or many: what the loop needs of accelerate and of torch.distributed."""
+"""One process or many: what the loop needs of accelerate and of torch.distributed.
+
+A tensor that is split between processes is a DTensor, known by its methods: its module takes a second to import, and few
+need it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from sddm.diffusion import Diffusion
 from sddm.errors import LostProcessError
@@ -42,6 +43,9 @@ class Runner(nn.Module):
 
 def sharded(runner: Runner, device: torch.device, processes: int) -> nn.Module:
     """FSDP: each process holds a part of each transformer block, and of all the rest."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(device.type, (processes,))
     for module in runner.modules():
         if isinstance(module, Block):
@@ -50,17 +54,24 @@ def sharded(runner: Runner, device: torch.device, processes: int) -> nn.Module:
     return runner
 
 
-def whole(value: Tensor) -> Tensor:
+def local_part(value: Any) -> Tensor:
+    """This process's part of a tensor that may be split between processes."""
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def whole(value: Any) -> Tensor:
     """A tensor that may be split between processes, whole. All processes have to ask."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
-def split_like(value: Tensor, example: Tensor) -> Tensor:
+def split_like(value: Tensor, example: Any) -> Tensor:
     """A whole tensor, split between processes as the example is."""
     value = value.to(example.device)
-    if isinstance(example, DTensor):
-        return distribute_tensor(value, example.device_mesh, example.placements)
-    return value
+    if not hasattr(example, "device_mesh"):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value, example.device_mesh, example.placements)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+
+from sddm.training.devices import local_part
 
 
 class EMA:
@@ -20,7 +21,7 @@ class EMA:
         self.decay = decay
         self.steps = 0
         # Of weights that are split between processes, each averages its own part.
-        self._weights = [w.to_local().detach() if isinstance(w, DTensor) else w.detach() for w in weights]
+        self._weights = [local_part(weight).detach() for weight in weights]
         self._shadows = [w.clone() for w in self._weights]
 
     @torch.no_grad()

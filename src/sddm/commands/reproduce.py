@@ -1,0 +1,46 @@
+"""sddm reproduce: the paper's tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from sddm import _checks
+from sddm.experiments.runner import reproduce
+from sddm.experiments.synthetic import Synthetic
+
+EXPERIMENTS = {"synthetic": Synthetic}
+
+
+@dataclass(frozen=True)
+class ReproduceCommand:
+    """Fill a table of the paper, cell by cell.
+
+    Finished cells are kept: a second call goes on where the first one stopped, in the middle of a training if need be.
+    Results are JSON, Markdown tables and pictures in the folder --out.
+    """
+
+    experiment: Annotated[Literal["synthetic"], tyro.conf.Positional]
+    """Which experiment."""
+    scale: Literal["small", "paper"] = "small"
+    """small: what two CPU cores finish, minutes a cell; paper: the paper's sizes and steps, for a GPU."""
+    cells: tuple[str, ...] = ()
+    """Only these: names of rows or columns, or patterns such as 'SDDM/*' and '*/moons'."""
+    repeats: int = 1
+    """Independent trainings a cell, each with its own seed."""
+    out: Path = Path("results")
+    """Folder for the results."""
+    work: Path = Path("runs/reproduce")
+    """Folder for checkpoints and samples on the way."""
+
+    def __post_init__(self) -> None:
+        _checks.whole(self.repeats, "repeats", 1)
+        _checks.require(self.repeats <= 1_000, f"repeats must be at most 1000, but it is {self.repeats}.")
+
+
+def run(command: ReproduceCommand) -> None:
+    experiment = EXPERIMENTS[command.experiment](command.scale)
+    reproduce(experiment, command.out, command.work, command.cells, command.repeats)
