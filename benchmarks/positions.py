@@ -3,7 +3,7 @@
 At equal compute (passes through the network) fewer positions a row leave room for more rows. This measures the variance
 of the gradient (summed over all weights) times the seconds it took, for k = 1 .. D positions a row: a masked network at
 the length and number of states of the music (256, 129) and image (64, 512) experiments, and the energy MLP at those of
-the synthetic one (32, 2), each trained for a while on sequences with local structure. Lower is better; 1 is all
+the synthetic one (32, 2), each trained for a while, on random walks and on the pinwheel. Lower is better; 1 is all
 positions of a row.
 
     python benchmarks/positions.py --out results/benchmarks/positions.json
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from sddm import Diffusion
+from sddm.data import Toy
 from sddm.losses import conditional_ratio_matching
 from sddm.marginals import Energy, MarginalModel, Masked
 from sddm.processes import Process, Uniform
@@ -30,6 +31,13 @@ from sddm.schedules import Constant
 from sddm.training import TrainingConfig, train
 
 SIZES = {"width": 32, "layers": 2, "heads": 2, "mlp": 64}
+
+
+def walks(num: int, dim: int, states: int) -> Tensor:
+    """Random walks on the states, scrambled: each token tells much of its neighbours."""
+    start = torch.randint(states, (num, 1))
+    steps = torch.randint(-2, 3, (num, dim))
+    return ((start + steps.cumsum(1)) % states * 7) % states
 
 
 @dataclass(frozen=True)
@@ -41,45 +49,44 @@ class Case:
     make: Callable[[Process, int], MarginalModel]
     passes: int
     per_row: Callable[[int], int]
+    data: Callable[[int], Tensor]
 
     def rows(self, num: int) -> int:
         return max(1, self.passes // self.per_row(num))
 
 
+def masked(process: Process, dim: int) -> MarginalModel:
+    return Masked.for_process(process, dim, **SIZES)
+
+
 CASES = {
-    "music, masked": Case(256, 129, lambda process, dim: Masked.for_process(process, dim, **SIZES), 256, lambda k: k),
-    "image, masked": Case(64, 512, lambda process, dim: Masked.for_process(process, dim, **SIZES), 256, lambda k: k),
-    "32 bits, energy MLP": Case(32, 2, lambda process, dim: Energy.mlp(process, dim), 1056, lambda k: k + 1),
+    "music, masked": Case(256, 129, masked, 256, lambda k: k, lambda num: walks(num, 256, 129)),
+    "image, masked": Case(64, 512, masked, 256, lambda k: k, lambda num: walks(num, 64, 512)),
+    "32 bits, energy MLP": Case(32, 2, Energy.mlp, 1056, lambda k: k + 1, Toy("pinwheel").tokens),
 }
 
 
-def walks(num: int, dim: int, states: int) -> Tensor:
-    """Random walks on the states, scrambled: each token tells much of its neighbours."""
-    start = torch.randint(states, (num, 1))
-    steps = torch.randint(-2, 3, (num, dim))
-    return ((start + steps.cumsum(1)) % states * 7) % states
-
-
-def gradient(diffusion: Diffusion, rows: int, num: int) -> Tensor:
+def gradient(diffusion: Diffusion, x0: Tensor, num: int) -> Tensor:
     diffusion.zero_grad()
-    x0 = walks(rows, diffusion.length, diffusion.process.num_states)
     conditional_ratio_matching(diffusion, x0, num_positions=num).sum(-1).mean().backward()
     return torch.cat([p.grad.flatten() for p in diffusion.parameters() if p.grad is not None])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--repeats", type=int, default=24, help="gradients a number of positions")
     parser.add_argument("--training", type=int, default=150, help="training steps before measuring")
     parser.add_argument("--out", type=Path, default=None, help="write the results to this JSON file")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     results: dict[str, list[dict[str, float]]] = {}
-    for name, case in CASES.items():
+    for name in arguments.only:
+        case = CASES[name]
         process = Uniform(case.states, Constant(1.0)).leaving(0.02)
         diffusion = Diffusion(process, case.make(process, case.dim))
         config = TrainingConfig(arguments.training, num_positions=2, learning_rate=2e-3)
-        train(diffusion, walks(4096, case.dim, case.states), config)
+        train(diffusion, case.data(4096), config)
         print(f"\n{name}: D {case.dim}, C {case.states}, {case.passes} passes a gradient")
         print(f"{'k':>5s}{'rows':>6s}{'variance':>12s}{'seconds':>10s}{'variance x seconds, relative':>32s}")
         results[name] = []
@@ -87,7 +94,7 @@ def main() -> None:
             gradients, taken = [], []
             for _ in range(arguments.repeats):
                 start = time.perf_counter()
-                gradients.append(gradient(diffusion, case.rows(num), num))
+                gradients.append(gradient(diffusion, case.data(case.rows(num)), num))
                 taken.append(time.perf_counter() - start)
             variance = float(torch.stack(gradients).var(0).sum())
             row = {"k": num, "rows": case.rows(num), "variance": variance, "seconds": median(taken)}

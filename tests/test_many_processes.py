@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sddm.cli import main
 from sddm.training import checkpoints
 
 TINY = ["--width", "8", "--layers", "1", "--heads", "2", "--mlp", "8", "--batch-size", "8", "--seed", "1"]
@@ -82,17 +84,13 @@ def assert_the_same_to_float_tolerance(first, second):
 @pytest.fixture(scope="module")
 def alone(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "alone"
-    run(["train", "--data", text, "--out", folder, *SHORT], 1)
+    main(["train", "--data", str(text), "--out", str(folder), *SHORT])
     return folder
 
 
-def test_two_processes_give_the_losses_and_weights_of_one(text, alone, tmp_path):
-    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT], 2)
-    assert_the_same_to_float_tolerance(alone, tmp_path / "two")
-
-
-def test_two_processes_with_accumulation_give_the_losses_and_weights_of_one(text, alone, tmp_path):
-    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT, "--accumulate", "2"], 2)
+@pytest.mark.parametrize("pieces", ["1", "2"])
+def test_two_processes_give_the_losses_and_weights_of_one(text, alone, tmp_path, pieces):
+    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT, "--accumulate", pieces], 2)
     assert_the_same_to_float_tolerance(alone, tmp_path / "two")
 
 
@@ -125,13 +123,14 @@ def test_weights_split_between_processes_train_as_whole_ones_and_one_process_can
     assert {name: value.shape for name, value in newest.tensors.items()} == {
         name: value.shape for name, value in other.tensors.items()
     }
-    for path in (folder, alone):
-        run(["train", "--out", path, "--resume", "--steps", "16"], 1)
-    assert_the_same_to_float_tolerance(alone, folder)
+    whole = shutil.copytree(alone, tmp_path / "whole")
+    for path in (folder, whole):
+        main(["train", "--out", str(path), "--resume", "--steps", "16"])
+    assert_the_same_to_float_tolerance(whole, folder)
 
 
 def test_two_processes_draw_the_samples_of_one(alone, tmp_path):
-    for processes in (1, 2):
-        out = tmp_path / f"{processes}.npy"
-        run(["sample", alone, "--num", "9", "--steps", "5", "--batch-size", "2", "--out", out], processes)
+    options = ["--num", "9", "--steps", "5", "--batch-size", "2", "--out"]
+    main(["sample", str(alone), *options, str(tmp_path / "1.npy")])
+    run(["sample", alone, *options, tmp_path / "2.npy"], 2)
     assert (tmp_path / "1.npy").read_bytes() == (tmp_path / "2.npy").read_bytes()

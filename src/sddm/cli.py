@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "reproduce": ("sddm.commands.reproduce", "ReproduceCommand", "fill a table of the paper"),
     "demo": ("sddm.experiments.demo", "DemoConfig", "train, sample, measure and draw a toy: two minutes on a laptop"),
 }
-"""Of each command: its module, the dataclass of its options there, and its purpose. Modules are imported when called."""
+"""The module of each command, which is imported when called, the dataclass of its options there, and its purpose."""
 USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options)\n\n" + "\n".join(
     f"  {name:10s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )

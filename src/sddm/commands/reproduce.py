@@ -10,7 +10,7 @@ import tyro
 
 from sddm import _checks
 from sddm.experiments.runner import reproduce
-from sddm.experiments.synthetic import Synthetic
+from sddm.experiments.synthetic import Synthetic, picture
 
 EXPERIMENTS = {"synthetic": Synthetic}
 
@@ -43,4 +43,6 @@ class ReproduceCommand:
 
 def run(command: ReproduceCommand) -> None:
     experiment = EXPERIMENTS[command.experiment](command.scale)
-    reproduce(experiment, command.out, command.work, command.cells, command.repeats)
+    work = command.work / f"{command.experiment}-{command.scale}"
+    reproduce(experiment, command.out, work, command.cells, command.repeats)
+    picture(experiment, work, command.out / experiment.name / "samples.png")

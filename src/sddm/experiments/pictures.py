@@ -41,7 +41,11 @@ def strip(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: 
 
 
 def matrix(
-    rows: Sequence[str], columns: Sequence[str], clouds: Sequence[Sequence[Points | None]], path: Path, extent: float = 4.5
+    rows: Sequence[str],
+    columns: Sequence[str],
+    clouds: Sequence[Sequence[Points | None]],
+    path: Path,
+    extent: float = 4.5,
 ) -> None:
     """A density for each row and column; a place without points stays empty."""
     size = (1.5 * len(columns) + 0.6, 1.5 * len(rows) + 0.3)

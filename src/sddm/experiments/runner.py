@@ -71,12 +71,12 @@ def reproduce(
     store.mkdir(parents=True, exist_ok=True)
     jobs = [(cell, seed) for seed in range(repeats) for cell in chosen]
     for number, (cell, seed) in enumerate(jobs, start=1):
-        path = store / f"{_slug(cell.name)}-{seed}.json"
+        path = store / f"{slug(f'{cell.name}-{seed}')}.json"
         recipe = json.loads(json.dumps(experiment.recipe(cell)))
         if (known := _finished(path, recipe)) is None:
             _say(f"[{number}/{len(jobs)}] {cell.name}, seed {seed}: running")
             began = time.monotonic()
-            figures = experiment.run(cell, seed, work / experiment.name / f"{_slug(cell.name)}-{seed}")
+            figures = experiment.run(cell, seed, work / slug(f"{cell.name}-{seed}"))
             known = {
                 "row": cell.row,
                 "column": cell.column,
@@ -117,7 +117,8 @@ def _matches(cell: Cell, patterns: Sequence[str]) -> bool:
     )
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """A name as part of a path."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

@@ -1,7 +1,7 @@
 """The seven densities as 32 bits: the paper's Table 1 and its ablation.
 
-One recipe a row, the same for all seven densities. The metric's own noise stands beside every figure: data against data,
-by the same protocol. Fresh data for the metric come from a stream of their own.
+One recipe a row, the same for all seven densities. The metric's own noise stands beside every figure: data against
+data, by the same protocol. Fresh data for the metric come from a stream of their own.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
+from safetensors.torch import load_file
 from torch import Tensor
 
 from sddm import _files
 from sddm.data import DENSITIES, Toy
 from sddm.diffusion import Diffusion
 from sddm.experiments.pictures import matrix
-from sddm.experiments.runner import Cell
+from sddm.experiments.runner import Cell, slug
 from sddm.experiments.tables import markdown, with_error
+from sddm.fit import SCHEDULES
 from sddm.likelihood import bound
 from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
 from sddm.metrics import hamming_mmd
 from sddm.networks import MLPEnergy
 from sddm.processes import Uniform
 from sddm.samplers import GRIDS, SAMPLERS, sample
-from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import generator_of
 
 UNIT = 1e4
 """MMD^2 is given in units of 1e-4."""
-PICTURE_POINTS = 20_000
+PICTURE_POINTS, SAMPLES = 20_000, "samples.safetensors"
 
 PAPER = {
     "SDDM": (0.096, 0.040, 0.086, 0.150, 0.243, 0.225, 0.162),
@@ -56,7 +57,7 @@ class Recipe:
     sampler: str = "analytical"
     """A key of `sddm.samplers.SAMPLERS`."""
     schedule: str = "log-square"
-    """A key of `sddm.schedules.SCHEDULES`, with scale 1."""
+    """A key of `sddm.fit.SCHEDULES`."""
     left: float = 0.02
     """Share of the data left at T."""
     steps: int = 12_000
@@ -87,7 +88,7 @@ def _energy_mlp(process: Uniform, length: int) -> MarginalModel:
     return Energy(MLPEnergy(length, time_scale=10.0, input_gain=4.0))
 
 
-SIZES = {"width": 64, "layers": 3, "heads": 2, "mlp": 256}
+SIZES: dict[str, Any] = {"width": 64, "layers": 3, "heads": 2, "mlp": 256}
 MODELS: dict[str, Any] = {
     "energy MLP": _energy_mlp,
     "energy": lambda process, length: Energy.for_process(process, length, **SIZES),
@@ -129,9 +130,8 @@ SCALES = {"small": small, "paper": paper}
 class Synthetic:
     """`sddm reproduce synthetic`."""
 
-    name = "synthetic"
-
     def __init__(self, scale: str) -> None:
+        self.name = "synthetic" if scale == "small" else f"synthetic-{scale}"
         self.scale, self.recipes = scale, SCALES[scale]()
 
     def cells(self) -> list[Cell]:
@@ -157,7 +157,7 @@ class Synthetic:
         held_out = toy.tokens(recipe.held_out, generator_of(seed, "held out", 0))
         nats, error = bound(model, held_out, 32, generator=generator_of(seed, "bound", 0)).mean
         figures |= {"nats": nats, "nats_standard_error": error}
-        _files.save_tensors(folder / "samples.safetensors", {"tokens": tokens[:PICTURE_POINTS].to(torch.uint8)})
+        _files.save_tensors(folder / SAMPLES, {"tokens": tokens[:PICTURE_POINTS].to(torch.uint8)})
         return figures
 
     def headline(self, figures: dict[str, Any]) -> str:
@@ -171,8 +171,22 @@ class Synthetic:
         _files.write_text(folder / "tables.md", tables(results, self.recipes, self.scale))
 
 
+def picture(experiment: Synthetic, work: Path, path: Path) -> None:
+    """Data, and samples of every row that has been run, on every density."""
+    rows: dict[str, list[Any]] = {"data": []}
+    for density in DENSITIES:
+        toy = Toy(density)
+        rows["data"].append(toy.decode(toy.tokens(PICTURE_POINTS, generator_of(0, "picture", 0))).numpy())
+        for row in experiment.recipes:
+            kept = work / slug(f"{row}/{density}-0") / SAMPLES
+            points = toy.decode(load_file(kept)["tokens"].long()).numpy() if kept.exists() else None
+            rows.setdefault(row, []).append(points)
+    shown = {row: clouds for row, clouds in rows.items() if any(points is not None for points in clouds)}
+    matrix(list(shown), list(DENSITIES), list(shown.values()), path)
+
+
 def diffusion(recipe: Recipe, toy: Toy) -> Diffusion:
-    process = Uniform(toy.num_states, SCHEDULES[recipe.schedule](1.0)).leaving(recipe.left)
+    process = Uniform(toy.num_states, SCHEDULES[recipe.schedule]).leaving(recipe.left)
     return Diffusion(process, MODELS[recipe.model](process, toy.length))
 
 
@@ -238,8 +252,9 @@ def tables(results: list[dict[str, Any]], recipes: dict[str, Recipe], scale: str
 
     header = ["MMD x 1e4", *DENSITIES]
     protocol = [part for row in rows for part in (line(row, row, "mmd"), *published(row))]
-    data = rows[:1] and [line("data against data", rows[0], "data")]
-    large = [line(row, row, "mmd_many") for row in rows] + (rows[:1] and [line("data", rows[0], "data_many")])
+    data = [line("data against data", row, "data") for row in rows[:1]]
+    large = [line(row, row, "mmd_many") for row in rows]
+    large += [line("data against data", row, "data_many") for row in rows[:1]]
     nats = [line(row, row, "nats", 2) for row in rows]
     command = f"`sddm reproduce synthetic --scale {scale}`"
     return "\n".join(

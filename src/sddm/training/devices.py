@@ -1,7 +1,7 @@
 """One process or many: what the loop needs of accelerate and of torch.distributed.
 
-A tensor that is split between processes is a DTensor, known by its methods: its module takes a second to import, and few
-need it.
+A tensor that is split between processes is a DTensor, known by its methods: its module takes a second to import, and
+few need it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sharded(runner: Runner, device: torch.device, processes: int) -> nn.Module:
 
 
 def local_part(value: Any) -> Tensor:
-    """This process's part of a tensor that may be split between processes."""
+    """What this process holds of a tensor that may be split between processes."""
     return value.to_local() if hasattr(value, "to_local") else value
 
 

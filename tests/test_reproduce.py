@@ -1,0 +1,179 @@
+"""The runner of experiments, and the seven densities at a tiny size."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from sddm.cli import main
+from sddm.data import DENSITIES, Toy
+from sddm.experiments import runner, synthetic
+from sddm.experiments.runner import Cell, reproduce
+from sddm.experiments.tables import markdown, with_error
+from sddm.training.batches import seed_of
+
+
+class Squares:
+    """An experiment that can be counted: row times column."""
+
+    name = "squares"
+
+    def __init__(self, factor=1, fails_at=None):
+        self.factor, self.fails_at, self.ran, self.reported = factor, fails_at, [], []
+
+    def cells(self):
+        return [Cell(row, column) for row in ("2", "3") for column in ("5", "7")]
+
+    def recipe(self, cell):
+        return {"factor": self.factor}
+
+    def run(self, cell, seed, folder):
+        if cell.name == self.fails_at:
+            raise RuntimeError("stopped")
+        self.ran.append((cell.name, seed))
+        return {"value": self.factor * int(cell.row) * int(cell.column) + seed}
+
+    def headline(self, figures):
+        return str(figures["value"])
+
+    def report(self, results, folder):
+        self.reported.append(len(results))
+
+
+def values(out):
+    return [cell["figures"]["value"] for cell in json.loads((out / "squares.json").read_text())]
+
+
+def test_all_cells_are_run_in_order_and_collected(tmp_path, capsys):
+    experiment = Squares()
+    reproduce(experiment, tmp_path / "results", tmp_path / "work", repeats=2)
+    assert [name for name, seed in experiment.ran if seed == 0] == ["2/5", "2/7", "3/5", "3/7"]
+    assert values(tmp_path / "results") == [10, 11, 14, 15, 15, 16, 21, 22]
+    assert experiment.reported[0] == 1  # a report after the first cell already
+    assert "[8/8] 3/7: 22" in capsys.readouterr().err
+
+
+def test_a_second_call_goes_on_where_the_first_one_stopped(tmp_path):
+    with pytest.raises(RuntimeError, match="stopped"):
+        reproduce(Squares(fails_at="3/5"), tmp_path, tmp_path / "work")
+    assert values(tmp_path) == [10, 14]
+    second = Squares()
+    reproduce(second, tmp_path, tmp_path / "work")
+    assert second.ran == [("3/5", 0), ("3/7", 0)]
+    assert values(tmp_path) == [10, 14, 15, 21]
+
+
+def test_a_cell_with_another_recipe_is_run_again(tmp_path):
+    reproduce(Squares(), tmp_path, tmp_path / "work")
+    second = Squares(factor=2)
+    reproduce(second, tmp_path, tmp_path / "work")
+    assert len(second.ran) == 4
+    assert values(tmp_path) == [20, 28, 30, 42]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [(["2"], ["2/5", "2/7"]), (["7"], ["2/7", "3/7"]), (["3/*"], ["3/5", "3/7"]), (["2/5", "3/7"], ["2/5", "3/7"])],
+)
+def test_cells_can_be_chosen(tmp_path, patterns, names):
+    experiment = Squares()
+    reproduce(experiment, tmp_path, tmp_path / "work", patterns)
+    assert [name for name, _ in experiment.ran] == names
+
+
+def test_a_choice_without_cells_names_those_there_are(tmp_path):
+    with pytest.raises(ValueError, match=r"No cell matches 'moon'\. The cells are: 2/5, 2/7, 3/5, 3/7\."):
+        reproduce(Squares(), tmp_path / "results", tmp_path / "work", ["moon"])
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_result_says_how_it_was_made(tmp_path):
+    (cell, *_) = reproduce(Squares(), tmp_path, tmp_path / "work")
+    assert cell["recipe"] == {"factor": 1}
+    assert {"row", "column", "seed", "figures", "seconds", "versions"} <= cell.keys()
+    assert {"python", "torch", "sddm"} <= cell["versions"].keys()
+
+
+def test_tables_are_markdown():
+    assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+    assert with_error(0.12345, 0.01) == "0.123 ± 0.010"
+
+
+# ---- the seven densities -------------------------------------------------------------------------------------------
+
+TINY = {"steps": 3, "batch_size": 4, "sampling_steps": 2, "samples": 8, "repeats": 2, "many": 16, "held_out": 4}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    rows = {name: replace(recipe, **TINY) for name, recipe in synthetic.small().items()}
+    monkeypatch.setitem(synthetic.SCALES, "small", lambda: rows)
+
+
+def test_a_row_for_each_figure_of_the_paper_and_a_cell_for_each_density():
+    experiment = synthetic.Synthetic("small")
+    assert set(synthetic.PAPER) <= {cell.row for cell in experiment.cells()}
+    assert {cell.column for cell in experiment.cells()} == set(DENSITIES)
+    assert all(len(row) == len(DENSITIES) for row in synthetic.PAPER.values())
+    assert len(experiment.cells()) == 9 * 7
+
+
+def test_one_recipe_serves_all_densities():
+    for scale in synthetic.SCALES:
+        experiment = synthetic.Synthetic(scale)
+        for row in {cell.row for cell in experiment.cells()}:
+            recipes = [experiment.recipe(cell) for cell in experiment.cells() if cell.row == row]
+            assert all(recipe == recipes[0] for recipe in recipes)
+
+
+def test_training_data_and_the_metrics_fresh_data_come_from_different_streams():
+    """The seeds differ, and so do the points, between any training step and any draw of the metric."""
+    purposes = {
+        name: {seed_of(0, name, number) for number in range(20_000)}
+        for name in ("training data", "fresh data", "held out")
+    }
+    assert not purposes["training data"] & purposes["fresh data"]
+    assert not purposes["training data"] & purposes["held out"]
+    toy = Toy("moons")
+    first = toy.tokens(500, synthetic.generator_of(0, "training data", 0))
+    second = toy.tokens(500, synthetic.generator_of(0, "fresh data", 0))
+    assert len(torch.cat([first, second]).unique(dim=0)) > 990
+
+
+@pytest.mark.usefixtures("tiny")
+def test_every_row_runs_and_leaves_its_figures(tmp_path, capsys):
+    arguments = ["reproduce", "synthetic", "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
+    main([*arguments, "--cells", "*/moons"])
+    results = json.loads((tmp_path / "results" / "synthetic.json").read_text())
+    assert [cell["row"] for cell in results] == list(synthetic.small())
+    for cell in results:
+        figures = cell["figures"]
+        assert figures["mmd_standard_error"] > 0
+        assert figures["nats_standard_error"] > 0
+        assert cell["recipe"] == asdict(synthetic.SCALES["small"]()[cell["row"]])
+    table = (tmp_path / "results" / "synthetic" / "tables.md").read_text()
+    assert "paper: SDDM" in table
+    assert "`sddm reproduce synthetic --scale small`" in table
+    capsys.readouterr()
+    main([*arguments, "--cells", "*/moons"])
+    assert "running" not in capsys.readouterr().err  # all of it was kept
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_picture_shows_data_and_every_row(tmp_path):
+    experiment = synthetic.Synthetic("small")
+    cell = Cell("SDDM", "circles")
+    experiment.run(cell, 0, tmp_path / "work" / runner.slug(f"{cell.name}-0"))
+    synthetic.picture(experiment, tmp_path / "work", tmp_path / "samples.png")
+    assert (tmp_path / "samples.png").stat().st_size > 10_000
+
+
+def test_data_measured_as_samples_are_at_the_floor():
+    recipe = replace(synthetic.SMALL, samples=300, repeats=8, many=2_000)
+    toy = Toy("pinwheel")
+    figures = synthetic.measure(toy.tokens(2_400, torch.Generator().manual_seed(5)), toy, recipe, seed=0)
+    assert abs(figures["mmd"]) < 4 * figures["mmd_standard_error"]
+    assert abs(figures["mmd_many"]) < 4 * figures["mmd_many_standard_error"]
+    noise = torch.randint(2, (2_400, 32), generator=torch.Generator().manual_seed(6))
+    assert synthetic.measure(noise, toy, recipe, seed=0)["mmd"] > 100 * abs(figures["mmd"])
