@@ -21,6 +21,7 @@ from measure import in_own_process, multiply_rate, peak_bytes, seconds, summary
 from torch import nn
 
 from sddm import Diffusion
+from sddm._memory import keep_freed_memory
 from sddm.losses import conditional_ratio_matching, denoising_cross_entropy
 from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
 from sddm.processes import Uniform
@@ -133,6 +134,7 @@ def energy_flops(case: Case) -> float:
 
 def measure(name: str, repeats: int) -> dict[str, object]:
     case = CASES[name]
+    keep_freed_memory()  # as training does; it serves both
     torch.manual_seed(0)
     actions = dict(zip(("ours training", "ours sampling"), our_steps(case), strict=True))
     actions |= dict(zip(("plain training", "plain sampling"), plain_steps(case), strict=True))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from sddm.networks import Denoiser, HollowTransformer, MLPEnergy, TransformerEnergy, chunks, energy
+from sddm.networks import elu_layers as elu_module
 from sddm.networks.chunks import in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, sinusoidal
@@ -517,6 +518,16 @@ def layers_of_elu(layers, others, batch=3, width=4):
 
 def in_one_piece(base, change, times, last, *rest):
     return elu_layers(base, change, times, last, list(rest[: len(rest) // 2]), list(rest[len(rest) // 2 :]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_quick_elu_is_torchs_for_all_numbers(dtype):
+    u = torch.cat([torch.linspace(-2000, 2000, 4001), torch.linspace(-1, 1, 2001), torch.tensor([0.0, 1e-30, -1e-30])])
+    u = u.to(dtype)
+    torch.testing.assert_close(
+        elu_module._elu_(u.clone()), torch.nn.functional.elu(u), rtol=0, atol=torch.finfo(dtype).eps
+    )
+    assert elu_module._elu_(torch.tensor([float("nan")], dtype=dtype)).isnan()
 
 
 def by_definition(base, change, times, last, *rest):

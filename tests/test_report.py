@@ -13,7 +13,16 @@ import sddm
 from sddm.training.report import Report
 
 TOKENS = torch.randint(5, (40, 6), generator=torch.Generator().manual_seed(0))
-QUICK = {"width": 8, "layers": 1, "heads": 2, "mlp": 8, "steps": 6, "batch_size": 4, "log_every": 2, "evaluate_every": 3}
+QUICK = {
+    "width": 8,
+    "layers": 1,
+    "heads": 2,
+    "mlp": 8,
+    "steps": 6,
+    "batch_size": 4,
+    "log_every": 2,
+    "evaluate_every": 3,
+}
 
 
 def lines(folder):
@@ -60,7 +69,9 @@ def test_without_a_folder_nothing_is_said_unless_asked(capsys, progress):
 
 def test_lines_of_steps_that_are_made_again_and_lines_cut_short_are_dropped(tmp_path):
     whole = ['{"step": 2, "loss": 1.0}\n', '{"step": 4, "loss": 0.5}\n']
-    (tmp_path / "metrics.jsonl").write_text("".join([*whole, '{"step": 6, "loss": 0.25}\n', '[1]\n', '{"step": 4, "lo']))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join([*whole, '{"step": 6, "loss": 0.25}\n', "[1]\n", '{"step": 4, "lo'])
+    )
     Report(10, 4, tmp_path, False, main=True).close()
     assert (tmp_path / "metrics.jsonl").read_text() == "".join(whole)
 

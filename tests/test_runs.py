@@ -209,8 +209,9 @@ def test_a_checkpoint_of_another_model_is_refused(run, straight, tmp_path, text,
     assert "belongs to another model" in said
 
 
-def test_a_damaged_record_of_the_run_is_named(run, capsys):
-    (run / "run.json").write_text("{")
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "options": {}}'])
+def test_a_damaged_record_of_the_run_is_named(run, capsys, content):
+    (run / "run.json").write_text(content)
     code, said = ends(["train", "--out", run, "--resume"], capsys)
     assert code == 3
     assert "run.json is damaged" in said

@@ -48,6 +48,7 @@ def recorded(folder: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         _checks.require(value["format"] == FORMAT, f"{path} was written by another version of sddm.")
+        value["options"]["training"]["seed"], value["data"]["fingerprint"], value["diffusion"]["model"]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise BadCheckpointError(f"{path} is damaged: {error}. Train again from the start.") from error
     return value

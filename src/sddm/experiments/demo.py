@@ -41,11 +41,17 @@ class DemoConfig:
     seed: int = 0
     """Seed of everything."""
 
+    def __post_init__(self) -> None:
+        for name, least, most in (("steps", 1, 10**9), ("samples", 4, 10**6), ("sampling_steps", 1, 10**6)):
+            value = _checks.whole(getattr(self, name), name, least)
+            _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
+        _checks.whole(self.seed, "seed", 0)
+        _checks.require(not self.out.is_file(), f"out {str(self.out)!r} is a file. Name a folder.")
+        Toy(self.density)
+
 
 def run(config: DemoConfig) -> dict[str, float]:
     """Run the demonstration and return its figures (MMD in units of 1e-4)."""
-    _checks.whole(config.samples, "samples", 4)
-    _checks.whole(config.sampling_steps, "sampling_steps", 1)
     toy = Toy(config.density)
     sampling, fresh = (generator_of(config.seed, purpose, 0) for purpose in ("sampling", "fresh data"))
     torch.manual_seed(config.seed)

@@ -60,7 +60,7 @@ class Recipe:
     """A key of `sddm.fit.SCHEDULES`."""
     left: float = 0.02
     """Share of the data left at T."""
-    steps: int = 12_000
+    steps: int = 9_000
     """Training steps."""
     batch_size: int = 128
     """Rows a step, drawn afresh."""

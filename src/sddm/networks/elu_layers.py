@@ -50,10 +50,10 @@ class _EluLayers(torch.autograd.Function):
         first = base.new_empty(batch, others + 1, width)
         first[:, 0] = base
         torch.add(change, base[:, None], out=first[:, 1:])
-        hidden = [F.elu_(first)]
+        hidden = [_elu_(first)]
         for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             h = torch.mm(hidden[-1].view(-1, width), weight.t()).view_as(first)
-            hidden.append(F.elu_(h.add_((times[:, i] + bias)[:, None])))
+            hidden.append(_elu_(h.add_((times[:, i] + bias)[:, None])))
         ctx.save_for_backward(last, *weights, *hidden)
         return torch.mv(hidden[-1].view(-1, width), last).view(batch, others + 1)
 
@@ -84,6 +84,15 @@ class _EluLayers(torch.autograd.Function):
             *weight_gradients[::-1],
             *[s.sum(0) for s in sums[::-1]],
         )
+
+
+def _elu_(u: Tensor) -> Tensor:
+    """elu(u) = max(u, e^min(u, 0) - 1) in place: four quick passes are faster than one through torch's expm1.
+
+    e^-40 - 1 is -1 in double precision; below that, processors take twenty times as long for e^u.
+    """
+    below = u.clamp(-40, 0).exp_().sub_(1)
+    return torch.maximum(u, below, out=u)
 
 
 def _times_elu_slope(gradient: Tensor, result: Tensor) -> None:

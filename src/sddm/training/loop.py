@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from sddm import _checks, _files
+from sddm._memory import keep_freed_memory
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError, DivergedError, StoppedError
 from sddm.likelihood import bound
@@ -73,6 +74,7 @@ class Trainer:
     """A diffusion with its optimizer and averaged weights, after `step` steps."""
 
     def __init__(self, diffusion: Diffusion, config: TrainingConfig, loss: Loss) -> None:
+        keep_freed_memory()
         self.config, self.loss = config, loss
         self.accelerator = accelerator()
         processes = self.accelerator.num_processes
