@@ -198,11 +198,12 @@ def positions(value: Any, batch: int, length: int, name: str = "positions", *, d
     return value
 
 
-def whole(value: Any, name: str, least: int) -> int:
-    """Check an integer that is at least `least`."""
+def whole(value: Any, name: str, least: int, most: int | None = None) -> int:
+    """Check an integer that is at least `least` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, but it is {value!r} of type {type(value).__name__}.")
     require(value >= least, f"{name} must be at least {least}, but it is {value}.")
+    require(most is None or value <= most, f"{name} must be at most {most}, but it is {value}.")
     return value
 
 

@@ -59,8 +59,7 @@ class ModelConfig:
         for name, most in LARGEST.items():
             value = getattr(self, name)
             if value is not None:
-                _checks.whole(value, name, 1)
-                _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
+                _checks.whole(value, name, 1, most)
         _checks.require(0 < self.left < 1, f"left must lie between 0 and 1, but it is {self.left}.")
         _checks.require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), but it is {self.dropout}.")
 

@@ -56,10 +56,7 @@ class EvaluateCommand:
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 2), ("num_times", 2), ("samples", 0), ("steps", 1), ("seed", 0)):
-            _checks.whole(getattr(self, name), name, least)
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
+            _checks.whole(getattr(self, name), name, least, MOST.get(name))
         _checks.require(self.num_times % 2 == 0, f"num_times must be even, but it is {self.num_times}.")
         _checks.require(
             self.samples == 0 or self.samples >= 4, f"samples must be 0 or at least 4, but it is {self.samples}."

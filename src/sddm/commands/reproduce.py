@@ -37,8 +37,7 @@ class ReproduceCommand:
     """Folder for checkpoints and samples on the way."""
 
     def __post_init__(self) -> None:
-        _checks.whole(self.repeats, "repeats", 1)
-        _checks.require(self.repeats <= 1_000, f"repeats must be at most 1000, but it is {self.repeats}.")
+        _checks.whole(self.repeats, "repeats", 1, 1_000)
 
 
 def run(command: ReproduceCommand) -> None:

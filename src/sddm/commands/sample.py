@@ -80,13 +80,9 @@ class SampleCommand:
     """Samples generated at once; each batch is kept on the disk until the job is done."""
 
     def __post_init__(self) -> None:
-        for name, least in (("num", 1), ("steps", 1), ("batch_size", 1), ("seed", 0), ("corrector", 0)):
-            _checks.whole(getattr(self, name), name, least)
-        if self.length is not None:
-            _checks.whole(self.length, "length", 1)
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            _checks.require(value is None or value <= most, f"{name} must be at most {most}, but it is {value}.")
+        for name, least in (("num", 1), ("steps", 1), ("batch_size", 1), ("seed", 0), ("corrector", 0), ("length", 1)):
+            if getattr(self, name) is not None:
+                _checks.whole(getattr(self, name), name, least, MOST.get(name))
         for name in ("temperature", "corrector_factor"):
             value = _checks.positive(getattr(self, name), name)
             _checks.require(

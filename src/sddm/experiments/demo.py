@@ -43,8 +43,7 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         for name, least, most in (("steps", 1, 10**9), ("samples", 4, 10**6), ("sampling_steps", 1, 10**6)):
-            value = _checks.whole(getattr(self, name), name, least)
-            _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
+            _checks.whole(getattr(self, name), name, least, most)
         _checks.whole(self.seed, "seed", 0)
         _checks.require(not self.out.is_file(), f"out {str(self.out)!r} is a file. Name a folder.")
         Toy(self.density)

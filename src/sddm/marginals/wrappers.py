@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +25,23 @@ class Wrapper(MarginalModel):
         self.length, self.implicit, self.sees_own_token = model.length, model.implicit, model.sees_own_token
         self.support: Bool[Tensor, "dim states"] | None = model.support
 
-    def _inner(self, process: Process, xt: Tensor, t: Tensor, *rest: Any) -> Marginals:
-        *others, padding = rest
-        return self.model(process, xt, t, *others, *([] if padding is None else [padding]))
+    def forward(
+        self,
+        process: Process,
+        xt: Int[Tensor, "batch dim"],
+        t: Float64[Tensor, "batch"],
+        positions: Int[Tensor, "batch num"] | None = None,
+        given: Bool[Tensor, "batch dim"] | None = None,
+        padding: Bool[Tensor, "batch dim"] | None = None,
+    ) -> Marginals:
+        padded = () if padding is None else (padding,)
+        return self.changed(self.model(process, xt, t, positions, given, *padded), process, t, positions)
+
+    @abstractmethod
+    def changed(
+        self, marginals: Marginals, process: Process, t: Float64[Tensor, "batch"], positions: Tensor | None
+    ) -> Marginals:
+        """The answers of the inner model at `positions` (all if None), changed."""
 
 
 class Restricted(Wrapper):
@@ -49,17 +63,11 @@ class Restricted(Wrapper):
         self.length = len(sizes)
         self.support = torch.arange(max(sizes)) < torch.tensor(list(sizes))[:, None]
 
-    def forward(
-        self,
-        process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
+    def changed(
+        self, marginals: Marginals, process: Process, t: Float64[Tensor, "batch"], positions: Tensor | None
     ) -> Marginals:
         assert self.support is not None
-        log_x0 = self._inner(process, xt, t, positions, given, padding).require_x0("Restricted")
+        log_x0 = marginals.require_x0("Restricted")
         possible = F.pad(self.support, (0, log_x0.shape[-1] - self.support.shape[-1])).to(log_x0.device)
         possible = possible[None] if positions is None else possible[positions]
         log_x0 = F.log_softmax(log_x0.masked_fill(~possible, -float("inf")), dim=-1)
@@ -73,16 +81,9 @@ class Tempered(Wrapper):
         super().__init__(model)
         self.temperature = _checks.positive(temperature, "temperature")
 
-    def forward(
-        self,
-        process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
+    def changed(
+        self, marginals: Marginals, process: Process, t: Float64[Tensor, "batch"], positions: Tensor | None
     ) -> Marginals:
-        marginals = self._inner(process, xt, t, positions, given, padding)
         if marginals.log_x0 is None:
             return Marginals(F.log_softmax(marginals.log_xt / self.temperature, dim=-1))
         return Marginals.from_x0(F.log_softmax(marginals.log_x0 / self.temperature, dim=-1), process, t)

@@ -54,12 +54,11 @@ class TrainingConfig:
     """How many checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "save_every", "keep"):
+        _checks.whole(self.steps, "steps", 1, MAX_STEPS)
+        _checks.whole(self.batch_size, "batch_size", 1, MAX_BATCH_SIZE)
+        _checks.whole(self.seed, "seed", 0, MAX_SEED)
+        for name in ("accumulate", "log_every", "evaluate_every", "save_every", "keep"):
             _checks.whole(getattr(self, name), name, 1)
-        _checks.whole(self.seed, "seed", 0)
-        for name, most in (("steps", MAX_STEPS), ("batch_size", MAX_BATCH_SIZE), ("seed", MAX_SEED)):
-            value = getattr(self, name)
-            _checks.require(value <= most, f"{name} must be at most {most}, but it is {value}.")
         _checks.require(
             self.batch_size % self.accumulate == 0,
             f"batch_size must be a multiple of accumulate, but {self.batch_size} is not of {self.accumulate}.",
