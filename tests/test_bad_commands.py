@@ -80,7 +80,7 @@ def row(name, line, sentence):
 
 
 COMMANDS = [
-    row("no such command", "trian", r"There is no command 'trian'\. The commands are: train, sample, evaluate, reproduce"),
+    row("no such command", "trian", r"There is no command 'trian'\. The commands are: train, sample, evaluate, "),
     row("no such experiment", "reproduce poetry", r"'poetry'.*synthetic.*`sddm reproduce --help`"),
     row("no such cell", "reproduce synthetic --cells moo", r"No cell matches 'moo'\. The cells are: SDDM/2spirals, "),
     row("no repeats", "reproduce synthetic --repeats 0", r"repeats must be at least 1, but it is 0"),
