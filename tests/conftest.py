@@ -14,6 +14,14 @@ hypothesis.settings.register_profile("sddm", deadline=None, max_examples=25, der
 hypothesis.settings.load_profile("sddm")
 
 
+LONG = ("test_tables.py", "test_many_processes.py", "test_docs.py", "test_runs.py", "test_representation.py")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest tests first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20230501)
