@@ -32,7 +32,7 @@ class DemoConfig:
     """Folder for the pictures, the figures and the model."""
     density: str = "checkerboard"
     """Which of the seven densities: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard."""
-    steps: int = 10_000
+    steps: int = 7_000
     """Training steps."""
     samples: int = 8_000
     """How many samples to draw and measure."""
@@ -58,8 +58,12 @@ def run(config: DemoConfig) -> dict[str, float]:
     diffusion = Diffusion(process, Energy(MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0)))
 
     print(f"Training an energy model of {config.density} by conditional ratio matching.")
-    recipe = TrainingConfig(config.steps, learning_rate=5e-3, num_positions=8, seed=config.seed)
-    trained = train(diffusion, lambda step: toy.tokens(64, generator_of(config.seed, "data", step)), recipe)
+    recipe = TrainingConfig(config.steps, 128, learning_rate=5e-3, num_positions=8, seed=config.seed)
+
+    def rows(step: int) -> Int[Tensor, "batch dim"]:
+        return toy.tokens(recipe.batch_size, generator_of(config.seed, "data", step))
+
+    trained = train(diffusion, rows, recipe)
 
     path = Trajectory(every=max(1, config.sampling_steps // 6))
     tokens = sample(trained, config.samples, steps=config.sampling_steps, generator=sampling, callback=path)
