@@ -11,7 +11,6 @@ from sddm.data import DENSITIES, Toy
 from sddm.experiments import runner, synthetic
 from sddm.experiments.runner import Cell, reproduce
 from sddm.experiments.tables import markdown, with_error
-from sddm.training.batches import seed_of
 
 
 class Squares:
@@ -127,18 +126,28 @@ def test_one_recipe_serves_all_densities():
             assert all(recipe == recipes[0] for recipe in recipes)
 
 
-def test_training_data_and_the_metrics_fresh_data_come_from_different_streams():
-    """The seeds differ, and so do the points, between any training step and any draw of the metric."""
-    purposes = {
-        name: {seed_of(0, name, number) for number in range(20_000)}
-        for name in ("training data", "fresh data", "held out")
-    }
-    assert not purposes["training data"] & purposes["fresh data"]
-    assert not purposes["training data"] & purposes["held out"]
-    toy = Toy("moons")
-    first = toy.tokens(500, synthetic.generator_of(0, "training data", 0))
-    second = toy.tokens(500, synthetic.generator_of(0, "fresh data", 0))
-    assert len(torch.cat([first, second]).unique(dim=0)) > 990
+@pytest.mark.usefixtures("tiny")
+def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tmp_path, monkeypatch):
+    """No seed that makes points to train on makes points to measure with, or another such draw of the metric."""
+    drawn, tokens = [], Toy.tokens
+
+    def recorded(self, num, generator):
+        drawn.append(generator.initial_seed())
+        return tokens(self, num, generator)
+
+    monkeypatch.setattr(Toy, "tokens", recorded)
+    recipe = synthetic.SCALES["small"]()["SDDM"]
+    trained = synthetic.trained(recipe, Toy("moons"), 0, tmp_path)
+    training = set(drawn)
+    assert len(training) == len(drawn) == recipe.steps
+    drawn.clear()
+    synthetic.measure(trained.sample(16, steps=2, seed=0), Toy("moons"), recipe, seed=0)
+    assert len(set(drawn)) == len(drawn) == 3 * recipe.repeats + 3
+    assert not training & set(drawn)
+    drawn.clear()
+    synthetic.Synthetic("small").run(Cell("SDDM", "moons"), 0, tmp_path)
+    assert len(set(drawn)) == len(drawn)  # the held-out points as well
+    assert not training & set(drawn)
 
 
 @pytest.mark.usefixtures("tiny")

@@ -33,7 +33,7 @@ def record(folder: Path, command: TrainCommand, data: Dataset, diffusion: Diffus
     options = json.loads(json.dumps(asdict(command), default=str))
     value = {
         "format": FORMAT,
-        "options": {name: value for name, value in options.items() if name not in ("resume", "debug")},
+        "options": {name: value for name, value in options.items() if name != "resume"},
         "data": {"name": data.name, "rows": len(data), "length": data.length, "fingerprint": data.fingerprint()},
         "diffusion": diffusion.config(),
         "versions": {"python": platform.python_version(), **packages},

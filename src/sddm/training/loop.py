@@ -32,7 +32,7 @@ from sddm.training.signals import Wish, wishes_to_stop
 
 CHECKPOINTS, SAMPLES, MODEL = "checkpoints", "samples", "model"
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 32, 16
-"""How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at all."""
+"""How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at more."""
 STEPS_BETWEEN_QUESTIONS = 10
 """Several processes ask each other this often whether one of them was told to stop."""
 
