@@ -266,7 +266,7 @@ def tables(results: list[dict[str, Any]], recipes: dict[str, Recipe], scale: str
     return "\n".join(
         [
             f"# Seven densities as 32 bits, {scale} scale\n",
-            f"The paper's protocol: samples against as many fresh points, mean and standard error. {_counts(recipes)}\n",
+            f"The paper's protocol: samples against as many fresh points; mean, standard error. {_counts(recipes)}\n",
             markdown(header, [*protocol, *data]),
             "Many samples at once:\n",
             markdown(header, large),
