@@ -20,7 +20,7 @@ from sddm.commands.train import TrainCommand
 from sddm.data import load
 from sddm.fit import ModelConfig
 from sddm.marginals import Hollow
-from sddm.processes import Uniform
+from sddm.processes import BirthDeath, Uniform
 from sddm.schedules import Constant
 from sddm.training import TrainingConfig
 
@@ -354,8 +354,8 @@ def originals(tmp_path_factory):
         main(shlex.split(f"train --data changing.txt {TINY} --out changed"))
         (folder / "changing.txt").write_text("abc\nbca\nbbb\n")
     shutil.copytree(folder / "run", folder / "runs" / "lines")
-    process = Uniform(3, Constant(1.0)).leaving(0.02)
     for name, length, implicit in (("explicit", 5, False), ("any-length", None, True)):
+        process = (Uniform if implicit else BirthDeath)(3, Constant(1.0)).leaving(0.02)
         Diffusion(process, Hollow.for_process(process, length, implicit=implicit, **SIZES)).save_pretrained(
             folder / name
         )

@@ -57,6 +57,7 @@ from sddm.samplers import (
     Corrector,
     Euler,
     Exact,
+    Sweep,
     TauLeaping,
     Trajectory,
     uniform_in_log_share,
@@ -693,18 +694,31 @@ def test_sampling_leaves_no_graph_behind():
     assert all(call["xt"].is_inference() for call in watched.asked)
 
 
-def test_an_implicit_model_is_sampled_analytically_and_an_explicit_one_by_euler():
-    for implicit, step in ((True, Analytical()), (False, Euler())):
-        diffusion = table(uniform(), 2, implicit=implicit)
-        default, chosen = (sample(diffusion, 50, 4, s, generator=seeded(0)) for s in (None, step))
-        assert torch.equal(default, chosen)
+@pytest.mark.parametrize(
+    ("make", "implicit", "step"),
+    [
+        (uniform, True, Analytical()),
+        (uniform, False, Analytical()),
+        (one_way, True, Analytical()),
+        (one_way, False, Euler()),
+    ],
+)
+def test_a_model_is_sampled_analytically_where_it_can_and_else_by_euler(make, implicit, step):
+    diffusion = table(make(), 2, implicit=implicit)
+    default, chosen = (sample(diffusion, 50, 4, s, generator=seeded(0)) for s in (None, step))
+    assert torch.equal(default, chosen)
+
+
+def test_the_analytical_step_is_not_eulers():
     other = sample(table(uniform(), 2), 50, 4, Euler(), generator=seeded(0))
     assert not torch.equal(sample(table(uniform(), 2), 50, 4, generator=seeded(0)), other)
 
 
 def test_steps_that_cannot_sample_a_model_say_so():
     with pytest.raises(ValueError, match="Analytical needs a model that predicts x0"):
-        sample(table(uniform(), 2, implicit=False), 2, 2, Analytical())
+        sample(table(one_way(), 2, implicit=False), 2, 2, Analytical())
+    with pytest.raises(ValueError, match="Analytical needs a model that predicts x0"):
+        sample(table(one_way(), 2, implicit=False), 2, 2, Sweep())
     with pytest.raises(ValueError, match="Uniform has no ordered states"):
         sample(table(uniform(), 2), 2, 2, TauLeaping(ordinal=True))
 

@@ -6,6 +6,7 @@ Written out, they work in place on the results of the multiplies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ def elu_layers(
     base = base + times[:, 0]
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(base.device.type):
         return _by_autograd(base, change, times[:, 1:], last, weights, biases)
+    if not torch.is_grad_enabled():
+        return _energies(_hidden(base, change, times[:, 1:], weights, biases, kept=2)[-1], last)
     return _EluLayers.apply(base, change, times[:, 1:], last, *weights, *biases)
 
 
@@ -42,20 +45,35 @@ def _by_autograd(
     return h @ last
 
 
+def _hidden(
+    base: Tensor, change: Tensor, times: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], kept: int
+) -> list[Tensor]:
+    """The hidden layers, from the first to the last; all of them live in `kept` tensors, used in turn."""
+    batch, others, width = change.shape
+    memory = [base.new_empty(batch, others + 1, width) for _ in range(min(kept, len(weights) + 1))]
+    scratch = torch.empty_like(memory[0])
+    first = memory[0]
+    first[:, 0] = base
+    torch.add(change, base[:, None], out=first[:, 1:])
+    hidden = [_elu_(first, scratch)]
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        h = memory[(i + 1) % kept]
+        torch.mm(hidden[-1].view(-1, width), weight.t(), out=h.view(-1, width))
+        hidden.append(_elu_(h.add_((times[:, i] + bias)[:, None]), scratch))
+    return hidden
+
+
+def _energies(h: Tensor, last: Tensor) -> Tensor:
+    return torch.mv(h.view(-1, h.shape[-1]), last).view(h.shape[:-1])
+
+
 class _EluLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, base: Tensor, change: Tensor, times: Tensor, last: Tensor, *layers: Tensor) -> Tensor:
         weights, biases = layers[: len(layers) // 2], layers[len(layers) // 2 :]
-        batch, others, width = change.shape
-        first = base.new_empty(batch, others + 1, width)
-        first[:, 0] = base
-        torch.add(change, base[:, None], out=first[:, 1:])
-        hidden = [_elu_(first)]
-        for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            h = torch.mm(hidden[-1].view(-1, width), weight.t()).view_as(first)
-            hidden.append(_elu_(h.add_((times[:, i] + bias)[:, None])))
+        hidden = _hidden(base, change, times, weights, biases, kept=len(weights) + 1)
         ctx.save_for_backward(last, *weights, *hidden)
-        return torch.mv(hidden[-1].view(-1, width), last).view(batch, others + 1)
+        return _energies(hidden[-1], last)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
@@ -86,12 +104,12 @@ class _EluLayers(torch.autograd.Function):
         )
 
 
-def _elu_(u: Tensor) -> Tensor:
+def _elu_(u: Tensor, scratch: Tensor) -> Tensor:
     """elu(u) = max(u, e^min(u, 0) - 1) in place: four quick passes are faster than one through torch's expm1.
 
     e^-40 - 1 is -1 in double precision; below that, processors take twenty times as long for e^u.
     """
-    below = u.clamp(-40, 0).exp_().sub_(1)
+    below = torch.clamp(u, -40, 0, out=scratch).exp_().sub_(1)
     return torch.maximum(u, below, out=u)
 
 

@@ -163,7 +163,9 @@ class MLPEnergy(EnergyNetwork):
     ) -> Float[Tensor, "batch copies"]:
         """The energies of x and then of its neighbours, position by position."""
         if self.num_tokens == 2:
-            change = F.embedding(positions, self.first.weight.T) * (1 - 2 * here[..., None])
+            weight = self.first.weight.T
+            # Turning a 1 takes its column away: rows beyond the first D hold the columns with a minus.
+            change = F.embedding(positions + here * weight.shape[0], torch.cat([weight, -weight]))
         else:
             columns = self.columns.flatten(0, 1)
             base = positions * self.num_tokens

@@ -65,6 +65,14 @@ class Absorbing(Process):
         # p sums to one, so the data states hold 1 - masked of it.
         return torch.cat([torch.log(a) + log_p[..., : self.mask], torch.log(masked + gone * (1 - masked))], dim=-1)
 
+    can_pull = True
+
+    def _pull(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, gone = self._stay(tau, p.dtype)
+        return torch.cat([p[..., : self.mask], (p[..., self.mask :] - gone).clamp_(min=0)], dim=-1) / a
+
     def _law(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:

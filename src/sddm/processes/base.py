@@ -13,7 +13,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -105,6 +105,18 @@ class Process(Configurable, ABC):
         """log(p exp(tau Q)) from log p."""
         pushed = self._push(log_p.exp(), tau)
         return pushed.clamp_min(torch.finfo(pushed.dtype).tiny).log()
+
+    def _pull(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """The law whose push by tau is p, up to a factor; where p cannot be a push, what is below zero counts as zero.
+
+        Only for a process that says `can_pull`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no inverse in closed form.")
+
+    can_pull: ClassVar[bool] = False
+    """Whether `_pull` is there."""
 
     def _expected(
         self,

@@ -53,6 +53,14 @@ class Uniform(Process):
         a, b = self._mixture(tau, log_p.dtype)
         return _LogMix.apply(log_p, a, b)
 
+    can_pull = True
+
+    def _pull(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        a, b = self._mixture(tau, p.dtype)
+        return ((p - b) / a).clamp_(min=0)
+
     def _law(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:

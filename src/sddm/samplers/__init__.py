@@ -7,10 +7,12 @@ from sddm.samplers.exact import Exact
 from sddm.samplers.grids import Grid, uniform_in_log_share, uniform_in_share, uniform_in_time
 from sddm.samplers.loop import Callback, Progress, Trajectory, sample
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
+from sddm.samplers.sweep import Sweep
 
 SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "euler": Euler,
     "analytical": Analytical,
+    "sweep": Sweep,
     "tau-leaping": TauLeaping,
     "exact": Exact,
 }
@@ -32,6 +34,7 @@ __all__ = [
     "Grid",
     "Progress",
     "ReverseStep",
+    "Sweep",
     "TauLeaping",
     "Trajectory",
     "sample",

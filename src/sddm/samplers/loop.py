@@ -20,7 +20,7 @@ from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.ends import finish, start
 from sddm.samplers.grids import Grid, check_grid, uniform_in_time
-from sddm.samplers.steps import Analytical, Euler, ReverseStep
+from sddm.samplers.steps import Analytical, Euler, ReverseStep, can_be_analytical
 
 BATCH_ELEMENTS = 1 << 24
 """The default batch holds at most this many (sample, position, state) triples."""
@@ -87,7 +87,7 @@ def sample(
     Each sample has a seed of its own, drawn from the generator, so that the same generator gives the same samples
     whatever the batch size.
 
-    sampler: a reverse step; Analytical() for a model that predicts x_0, else Euler().
+    sampler: a reverse step; Analytical() where the model or the process allows it, else Euler().
     corrector: run after every step, at the time of arrival.
     condition: positions that are known and stay as they are.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
@@ -204,7 +204,7 @@ def _teller(rows: slice, steps: int, callback: Callback | None, bar: Any) -> Cal
 
 def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
     if sampler is None:
-        return Analytical() if diffusion.model.implicit else Euler()
+        return Analytical() if can_be_analytical(diffusion) else Euler()
     if isinstance(sampler, type) or not callable(sampler) or not hasattr(sampler, "check"):
         raise TypeError(f"sampler must be a reverse step such as sddm.samplers.Euler(), but it is {sampler!r}.")
     sampler.check(diffusion)

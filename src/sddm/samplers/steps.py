@@ -1,4 +1,4 @@
-"""Reverse steps that need one evaluation of the model: from x_t to x_s, s < t, in all positions at once."""
+"""Reverse steps that need one evaluation of the model at each position: from x_t to x_s, s < t."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
+from sddm.marginals import at_positions
 from sddm.randomness import Randomness
-from sddm.samplers.jumps import draw_or_stay, euler_jump, rates_at, single_leap, summed_leap
+from sddm.samplers.jumps import draw_or_stay, euler_jump, rates_at, reverse_rates, single_leap, summed_leap
 
 Tokens = Int[Tensor, "batch dim"]
+Places = Int[Tensor, "batch num"]
 Batch = Float64[Tensor, "batch"]
 Given = Bool[Tensor, "batch dim"]
 
@@ -42,8 +44,22 @@ class Euler:
     def __call__(
         self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
     ) -> Tokens:
-        rates = rates_at(diffusion, x, t, given)
-        return euler_jump(x, rates.mul_(duration(t, s, rates)), randomness)
+        return self.at(None, t, diffusion, x, t, s, given, randomness)
+
+    def at(
+        self,
+        positions: Places | None,
+        now: Batch,
+        diffusion: Diffusion,
+        x: Tokens,
+        t: Batch,
+        s: Batch,
+        given: Given | None,
+        randomness: Randomness,
+    ) -> Places:
+        here = at_positions(x, positions)
+        rates = reverse_rates(diffusion.process, diffusion(x, now, positions, given), here, now)
+        return euler_jump(here, rates.mul_(duration(t, s, rates)), randomness)
 
 
 @dataclass(frozen=True)
@@ -52,24 +68,46 @@ class Analytical:
 
         p(X_s^d = y | x_t)  is proportional to  P_{s->t}(x_t^d | y) * (p_{0|t}(. | x_t^{\\d}) P_{0->s})(y).
 
-    Exact in one dimension for any step. Needs a model that predicts x_0.
+    Exact in one dimension for any step. The second factor is the law of X_s^d given x_t^{\\d}, which the process turns
+    into p_t(. | x_t^{\\d}): for a model of p_t it is found by undoing P_{s->t}, if the process can.
     """
 
     def check(self, diffusion: Diffusion) -> None:
-        if not diffusion.model.implicit:
+        if not can_be_analytical(diffusion):
             raise ValueError(
-                "sampler: Analytical needs a model that predicts x0, but this one predicts x_t directly. "
-                "Use Euler(), or build the model with implicit=True."
+                f"sampler: Analytical needs a model that predicts x0, but this one predicts x_t directly, and "
+                f"{type(diffusion.process).__name__} cannot be undone. Use Euler(), or build the model with "
+                "implicit=True."
             )
 
     def __call__(
         self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
     ) -> Tokens:
-        process = diffusion.process
-        log_x0 = diffusion(x, t, None, given).require_x0("Analytical")
-        earlier = process._push_log(log_x0, process._integral(0.0, s))
-        weights = process._times_likelihood(earlier.exp_(), x, process._integral(s, t))
-        return draw_or_stay(weights, x, randomness)
+        return self.at(None, t, diffusion, x, t, s, given, randomness)
+
+    def at(
+        self,
+        positions: Places | None,
+        now: Batch,
+        diffusion: Diffusion,
+        x: Tokens,
+        t: Batch,
+        s: Batch,
+        given: Given | None,
+        randomness: Randomness,
+    ) -> Places:
+        process, here = diffusion.process, at_positions(x, positions)
+        marginals = diffusion(x, now, positions, given)
+        if marginals.log_x0 is None:
+            earlier = process._pull(marginals.log_xt.exp(), process._integral(s, now))
+        else:
+            earlier = process._push_log(marginals.log_x0, process._integral(0.0, s)).exp_()
+        return draw_or_stay(process._times_likelihood(earlier, here, process._integral(s, t)), here, randomness)
+
+
+def can_be_analytical(diffusion: Diffusion) -> bool:
+    """Whether the law of X_s^d given x_t^{\\d} follows from what the model predicts."""
+    return diffusion.model.implicit or diffusion.process.can_pull
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,55 @@
+"""What the systems that diffusion is compared with have in common: a training step, and samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor, nn
+
+from sddm.networks import MLPEnergy
+
+
+class Baseline(nn.Module, ABC):
+    """A generative model of rows of `length` bits that brings its own training step.
+
+    All that a step leaves behind is in the module's parameters and buffers and in its optimizers, and all chance comes
+    from the generators passed in: so a training can be stopped and go on as if nothing had happened.
+    """
+
+    length: int
+
+    @abstractmethod
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """The optimizers, each by a name; always the same objects."""
+
+    @abstractmethod
+    def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
+        """One training step on rows of data; what to show of it."""
+
+    @abstractmethod
+    def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
+        """Draw `num` rows."""
+
+
+class TimelessEnergy(nn.Module):
+    """f(x) for p(x) proportional to exp(-f(x)): the MLP energy of the diffusion, held at time 0."""
+
+    def __init__(self, length: int, width: int = 256, layers: int = 3) -> None:
+        super().__init__()
+        self.length = length
+        self.network = MLPEnergy(length, width=width, layers=layers)
+
+    def forward(self, x: Int[Tensor, "batch dim"]) -> Float[Tensor, "batch"]:
+        return self.network(x, self._no_time(x))
+
+    def flips(self, x: Int[Tensor, "batch dim"], positions: Int[Tensor, "batch num"]) -> Float[Tensor, "batch num"]:
+        """f(x) - f(x with the bit at d turned), for every d of `positions`: the logit of turning it."""
+        energies = self.network.replaced(x, self._no_time(x), positions)
+        here = x.gather(1, positions)[..., None]
+        own, other = energies.gather(-1, here), energies.gather(-1, 1 - here)
+        return (own - other).squeeze(-1)
+
+    def _no_time(self, x: Int[Tensor, "batch dim"]) -> Float64[Tensor, "batch"]:
+        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
