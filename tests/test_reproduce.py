@@ -1,16 +1,17 @@
 """The runner of experiments, and the seven densities at a tiny size."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 import torch
 
 from sddm.cli import main
 from sddm.data import DENSITIES, Toy
-from sddm.experiments import runner, synthetic
+from sddm.experiments import rows, runner, synthetic
 from sddm.experiments.runner import Cell, reproduce
 from sddm.experiments.tables import markdown, with_error
+from sddm.training.batches import generator_of
 
 
 class Squares:
@@ -106,8 +107,13 @@ TINY = {"steps": 3, "batch_size": 4, "sampling_steps": 2, "samples": 8, "repeats
 
 @pytest.fixture
 def tiny(monkeypatch):
-    rows = {name: replace(recipe, **TINY) for name, recipe in synthetic.small().items()}
-    monkeypatch.setitem(synthetic.SCALES, "small", lambda: rows)
+    def shrunk(row):
+        names = {field.name for field in fields(row)}
+        return replace(row, **{name: value for name, value in TINY.items() if name in names})
+
+    small = {name: shrunk(row) for name, row in rows.small().items()}
+    monkeypatch.setitem(rows.SCALES, "small", lambda: small)
+    return small
 
 
 def test_a_row_for_each_figure_of_the_paper_and_a_cell_for_each_density():
@@ -115,19 +121,18 @@ def test_a_row_for_each_figure_of_the_paper_and_a_cell_for_each_density():
     assert set(synthetic.PAPER) <= {cell.row for cell in experiment.cells()}
     assert {cell.column for cell in experiment.cells()} == set(DENSITIES)
     assert all(len(row) == len(DENSITIES) for row in synthetic.PAPER.values())
-    assert len(experiment.cells()) == 9 * 7
+    assert len(experiment.cells()) == 13 * 7
 
 
 def test_one_recipe_serves_all_densities():
-    for scale in synthetic.SCALES:
+    for scale in rows.SCALES:
         experiment = synthetic.Synthetic(scale)
         for row in {cell.row for cell in experiment.cells()}:
             recipes = [experiment.recipe(cell) for cell in experiment.cells() if cell.row == row]
             assert all(recipe == recipes[0] for recipe in recipes)
 
 
-@pytest.mark.usefixtures("tiny")
-def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tmp_path, monkeypatch):
+def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tmp_path, monkeypatch, tiny):
     """No seed that makes points to train on makes points to measure with, or another such draw of the metric."""
     drawn, tokens = [], Toy.tokens
 
@@ -136,37 +141,47 @@ def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tm
         return tokens(self, num, generator)
 
     monkeypatch.setattr(Toy, "tokens", recorded)
-    recipe = synthetic.SCALES["small"]()["SDDM"]
-    trained = synthetic.trained(recipe, Toy("moons"), 0, tmp_path)
+    row = tiny["SDDM"]
+    trained = row.trained(Toy("moons"), 0, tmp_path)
     training = set(drawn)
-    assert len(training) == len(drawn) == recipe.steps
+    assert len(training) == len(drawn) == row.steps
     drawn.clear()
-    synthetic.measure(trained.sample(16, steps=2, seed=0), Toy("moons"), recipe, seed=0)
-    assert len(set(drawn)) == len(drawn) == 3 * recipe.repeats + 3
+    synthetic.measure(trained.sample(16, steps=2, seed=0), Toy("moons"), row, seed=0)
+    assert len(set(drawn)) == len(drawn) == row.repeats + 1
     assert not training & set(drawn)
-    drawn.clear()
-    synthetic.Synthetic("small").run(Cell("SDDM", "moons"), 0, tmp_path)
-    assert len(set(drawn)) == len(drawn)  # the held-out points as well
-    assert not training & set(drawn)
+    for name, system in tiny.items():
+        drawn.clear()
+        synthetic.Synthetic("small").run(Cell(name, "moons"), 0, tmp_path / "work" / name)
+        assert len(set(drawn)) == len(drawn)  # the held-out points, and data as samples, as well
+        made = {generator_of(0, "training data", step).initial_seed() for step in range(10)}
+        assert len(set(drawn) - made) == row.repeats + 1 + isinstance(system, rows.Sddm) + isinstance(system, rows.Data)
 
 
-@pytest.mark.usefixtures("tiny")
-def test_every_row_runs_and_leaves_its_figures(tmp_path, capsys):
+def test_every_row_runs_and_leaves_its_figures(tmp_path, capsys, tiny):
     arguments = ["reproduce", "synthetic", "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
     main([*arguments, "--cells", "*/moons"])
     results = json.loads((tmp_path / "results" / "synthetic.json").read_text())
-    assert [cell["row"] for cell in results] == list(synthetic.small())
+    assert [cell["row"] for cell in results] == list(tiny)
     for cell in results:
         figures = cell["figures"]
         assert figures["mmd_standard_error"] > 0
-        assert figures["nats_standard_error"] > 0
-        assert cell["recipe"] == asdict(synthetic.SCALES["small"]()[cell["row"]])
+        assert figures.get("nats_standard_error", 0) > 0 or not isinstance(tiny[cell["row"]], rows.Sddm)
+        assert cell["recipe"] == asdict(tiny[cell["row"]])
     table = (tmp_path / "results" / "synthetic" / "tables.md").read_text()
     assert "paper: SDDM" in table
     assert "`sddm reproduce synthetic --scale small`" in table
     capsys.readouterr()
     main([*arguments, "--cells", "*/moons"])
     assert "running" not in capsys.readouterr().err  # all of it was kept
+
+
+def test_rows_that_differ_in_the_sampler_share_a_training_and_others_do_not():
+    small = rows.small()
+    assert small["hollow + analytical"].training == small["hollow + euler"].training
+    names = [row.training for row in small.values()]
+    assert len(set(names)) == len(names) - 4
+    assert replace(small["SDDM"], steps=10).training != small["SDDM"].training
+    assert replace(small["SDDM"], many=10).training == small["SDDM"].training
 
 
 @pytest.mark.usefixtures("tiny")
@@ -179,7 +194,7 @@ def test_the_picture_shows_data_and_every_row(tmp_path):
 
 
 def test_data_measured_as_samples_are_at_the_floor():
-    recipe = replace(synthetic.SMALL, samples=300, repeats=8, many=2_000)
+    recipe = rows.Data(samples=300, repeats=8, many=2_000)
     toy = Toy("pinwheel")
     figures = synthetic.measure(toy.tokens(2_400, torch.Generator().manual_seed(5)), toy, recipe, seed=0)
     assert abs(figures["mmd"]) < 4 * figures["mmd_standard_error"]

@@ -1,0 +1,224 @@
+"""The rows of the tables of the seven densities: how each system is trained, and how it is sampled.
+
+A row is a frozen dataclass, the same for every density. Rows that differ in the sampler only share their trainings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sddm.baselines import ALOE, EBGFN, PCD, train_baseline
+from sddm.data import Toy
+from sddm.diffusion import Diffusion
+from sddm.fit import SCHEDULES
+from sddm.likelihood import bound
+from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
+from sddm.networks import MLPEnergy
+from sddm.processes import Uniform
+from sddm.samplers import GRIDS, SAMPLERS, sample
+from sddm.training import TrainingConfig, train
+from sddm.training.batches import Batches, generator_of
+
+BOUND_TIMES = 32
+
+
+@dataclass(frozen=True)
+class Row(ABC):
+    """A system, and how its samples are measured."""
+
+    samples: int = 4_000
+    """Samples of one MMD of the paper's protocol."""
+    repeats: int = 10
+    """MMDs of the paper's protocol, whose mean is reported."""
+    many: int = 40_000
+    """Samples of the one large MMD."""
+
+    @property
+    def training(self) -> str:
+        """What the folder of the training is called."""
+        return _folder(type(self).__name__, self)
+
+    @abstractmethod
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+        """Train if need be, and draw samples; and what else there is to say of the system."""
+
+
+@dataclass(frozen=True)
+class Data(Row):
+    """Fresh points in the place of samples: what the metric gives when there is nothing to find."""
+
+    many: int = 100_000
+
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+        return toy.tokens(num, generator_of(seed, "data as samples", 0)), {}
+
+
+@dataclass(frozen=True)
+class Sddm(Row):
+    """A diffusion, trained by conditional ratio matching."""
+
+    model: str = "energy MLP"
+    """A key of `MODELS`."""
+    sampler: str = "sweep"
+    """A key of `sddm.samplers.SAMPLERS`."""
+    schedule: str = "log-square"
+    """A key of `sddm.fit.SCHEDULES`."""
+    left: float = 0.02
+    """Share of the data left at T."""
+    steps: int = 9_000
+    """Training steps."""
+    batch_size: int = 128
+    """Rows a step, drawn afresh."""
+    learning_rate: float = 5e-3
+    """Peak learning rate."""
+    num_positions: int | None = 8
+    """Positions a row that the loss evaluates."""
+    ema: float = 0.999
+    """Decay of the averaged weights."""
+    sampling_steps: int = 10
+    """Steps of the reverse process."""
+    grid: str = "share"
+    """A key of `sddm.samplers.GRIDS`."""
+    held_out: int = 1_000
+    """Fresh points on which the likelihood bound is estimated."""
+
+    @property
+    def training(self) -> str:
+        return _folder(self.model, self, without=("sampler", "sampling_steps", "grid", "held_out"))
+
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+        model = self.trained(toy, seed, folder)
+        tokens = sample(
+            model,
+            num,
+            steps=self.sampling_steps,
+            sampler=SAMPLERS[self.sampler](),
+            grid=GRIDS[self.grid],
+            generator=generator_of(seed, "samples", 0),
+        )
+        held_out = toy.tokens(self.held_out, generator_of(seed, "held out", 0))
+        nats = bound(model, held_out, BOUND_TIMES, generator=generator_of(seed, "bound", 0)).nats
+        return tokens, {"nats": float(nats.mean()), "nats_standard_error": float(nats.std() / len(nats) ** 0.5)}
+
+    def diffusion(self, toy: Toy) -> Diffusion:
+        process = Uniform(toy.num_states, SCHEDULES[self.schedule]).leaving(self.left)
+        return Diffusion(process, MODELS[self.model](process, toy.length))
+
+    def trained(self, toy: Toy, seed: int, folder: Path) -> Diffusion:
+        """The model of a cell, trained on a stream of fresh points; goes on from a checkpoint in the folder."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            fresh = self.diffusion(toy)
+        config = TrainingConfig(
+            self.steps,
+            self.batch_size,
+            self.learning_rate,
+            ema=self.ema,
+            num_positions=self.num_positions,
+            seed=seed,
+            save_every=2_000,
+            evaluate_every=10**9,
+            keep=1,
+        )
+        return train(fresh, fresh_rows(toy, self.batch_size, seed), config, out=folder, resume=True)
+
+
+@dataclass(frozen=True)
+class Compared(Row):
+    """A baseline. The rates of those that have `decay_steps` fall to 0 over the training."""
+
+    system: str = "PCD"
+    """A key of `SYSTEMS`."""
+    steps: int = 12_000
+    """Training steps."""
+    batch_size: int = 128
+    """Rows a step, drawn afresh."""
+
+    @property
+    def training(self) -> str:
+        return _folder(self.system, self)
+
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            system = SYSTEMS[self.system](toy.length, self.steps)
+        train_baseline(system, fresh_rows(toy, self.batch_size, seed), self.steps, seed, folder)
+        return system.sample(num, generator_of(seed, "samples", 0)), {}
+
+
+def _folder(name: str, row: Row, without: tuple[str, ...] = ()) -> str:
+    """A name with a mark of all that decides the training, so that another recipe does not go on from its weights."""
+    measured = tuple(field.name for field in fields(Row))
+    settings = {key: value for key, value in asdict(row).items() if key not in (*measured, *without)}
+    return f"{name} {hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()}"
+
+
+def fresh_rows(toy: Toy, batch_size: int, seed: int) -> Batches:
+    """New points in every step, from the stream that is for training alone."""
+    return lambda step: toy.tokens(batch_size, generator_of(seed, "training data", step))
+
+
+def _energy_mlp(process: Uniform, length: int) -> MarginalModel:
+    return Energy(MLPEnergy(length, time_scale=10.0, input_gain=4.0), implicit=False)
+
+
+SIZES: dict[str, Any] = {"width": 64, "layers": 3, "heads": 2, "mlp": 256}
+MODELS: dict[str, Any] = {
+    "energy MLP": _energy_mlp,
+    "energy": lambda process, length: Energy.for_process(process, length, **SIZES),
+    "masked": lambda process, length: Masked.for_process(process, length, **SIZES),
+    "hollow": lambda process, length: Hollow.for_process(process, length, **SIZES),
+    "leave-one-out": lambda process, length: LeaveOneOut.for_process(process, length, **SIZES),
+}
+SYSTEMS: dict[str, Any] = {
+    "PCD": lambda length, steps: PCD(length, decay_steps=steps),
+    "ALOE+": lambda length, steps: ALOE(length),
+    "EB-GFN": lambda length, steps: EBGFN(length, decay_steps=steps),
+}
+
+
+def small() -> dict[str, Row]:
+    """What two CPU cores finish: minutes a cell."""
+    rows: dict[str, Row] = {
+        "data": Data(),
+        "PCD": Compared(system="PCD", steps=12_000),
+        "ALOE+": Compared(system="ALOE+", steps=4_000),
+        "EB-GFN": Compared(system="EB-GFN", steps=5_000, batch_size=64),
+        "SDDM": Sddm(many=100_000),
+    }
+    transformer = Sddm(learning_rate=2e-3, batch_size=64, sampling_steps=50)
+    costly = replace(transformer, repeats=4, many=16_000)
+    ablation = {
+        "energy": replace(costly, model="energy", steps=6_000, num_positions=2),
+        "masked": replace(costly, model="masked", steps=8_000, num_positions=1, batch_size=256),
+        "hollow": replace(transformer, model="hollow", steps=4_000, num_positions=None),
+        "leave-one-out": replace(transformer, model="leave-one-out", steps=6_000, num_positions=None),
+    }
+    for sampler in ("analytical", "euler"):
+        rows |= {f"{name} + {sampler}": replace(row, sampler=sampler) for name, row in ablation.items()}
+    return rows
+
+
+def paper() -> dict[str, Row]:
+    """The paper's number of steps and batch, for a GPU."""
+    longer: dict[str, Any] = {"many": 100_000, "repeats": 10}
+    rows = {}
+    for name, row in small().items():
+        if isinstance(row, Sddm):
+            row = replace(row, steps=300_000, batch_size=128, ema=0.9999, sampling_steps=100, **longer)
+        elif isinstance(row, Compared):
+            row = replace(row, steps=100_000, batch_size=128, **longer)
+        rows[name] = row
+    return rows
+
+
+SCALES = {"small": small, "paper": paper}
