@@ -32,7 +32,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from sddm import _checks
-from sddm.baselines.base import Baseline, TimelessEnergy
+from sddm.baselines.base import Baseline, TimelessEnergy, follow
 from sddm.baselines.editor import EditingSampler
 from sddm.baselines.gibbs import sweep
 
@@ -108,7 +108,9 @@ class ALOE(Baseline):
         bound = self.dual.bound(improved, self.trajectories, generator).mean()
         self._descend(contrast, self.energy, self._optimizers["energy"])
         self._descend(-bound, self.dual, self._optimizers["dual"])
-        self._average()
+        for average, present in ((self.averaged_energy, self.energy), (self.averaged_dual, self.dual)):
+            follow(average, present, int(self.steps), self.averaging)
+        self.steps += 1
         return {"contrast": contrast.item(), "bound": bound.item()}
 
     def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
@@ -126,12 +128,3 @@ class ALOE(Baseline):
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), self.clip)
         optimizer.step()
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        """Move the averaged weights towards the present ones; quickly at first, so that the start is forgotten."""
-        steps = int(self.steps)
-        decay = min(self.averaging, (1 + steps) / (10 + steps))
-        for average, present in ((self.averaged_energy, self.energy), (self.averaged_dual, self.dual)):
-            torch._foreach_lerp_(list(average.parameters()), list(present.parameters()), 1 - decay)
-        self.steps += 1

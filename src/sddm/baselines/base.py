@@ -53,3 +53,11 @@ class TimelessEnergy(nn.Module):
 
     def _no_time(self, x: Int[Tensor, "batch dim"]) -> Float64[Tensor, "batch"]:
         return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+
+
+@torch.no_grad()
+def follow(average: nn.Module, present: nn.Module, steps: int, decay: float) -> None:
+    """Move averaged weights towards the present ones, as the diffusion's EMA does: quickly in the first steps, so that
+    the start is forgotten."""
+    decay = min(decay, (1 + steps) / (10 + steps))
+    torch._foreach_lerp_(list(average.parameters()), list(present.parameters()), 1 - decay)

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks
-from sddm.baselines.base import Baseline, TimelessEnergy
+from sddm.baselines.base import Baseline, TimelessEnergy, follow
 from sddm.baselines.gflownet import Policy, Trajectory, explored
 from sddm.randomness import Stream
 
@@ -125,7 +125,7 @@ class EBGFN(Baseline):
         (losses.balance + losses.divergence).backward()
         for optimizer in self._optimizers.values():
             optimizer.step()
-        self._average()
+        follow(self.averaged_policy, self.policy, int(self.steps), self.averaging)
         self.steps += 1
         return {
             "balance": float(losses.balance.detach()),
@@ -176,13 +176,6 @@ class EBGFN(Baseline):
         share = (1 + math.cos(math.pi * min(1.0, int(self.steps) / self.decay_steps))) / 2
         for name, optimizer in self._optimizers.items():
             optimizer.param_groups[0]["lr"] = share * self._rates[name]
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        """Take the policies as they are now into their average; early on a shorter one, which forgets the start."""
-        decay = min(self.averaging, (1 + int(self.steps)) / (10 + int(self.steps)))
-        for average, weight in zip(self.averaged_policy.parameters(), self.policy.parameters(), strict=True):
-            average.lerp_(weight, 1 - decay)
 
 
 def _share(value: float, name: str) -> float:

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
-from sddm.baselines.base import Baseline, TimelessEnergy
+from sddm.baselines.base import Baseline, TimelessEnergy, follow
 from sddm.baselines.gibbs import random_scan
 
 PIECE = 2_048
@@ -104,7 +104,7 @@ class PCD(Baseline):
         loss.backward()
         self._optimizer.step()
 
-        self._take_into_average(step)
+        follow(self.averaged_energy, self.energy, step, self.average)
         self.steps_made += 1
         gap, level = torch.stack([model.mean() - data.mean(), data.mean()]).tolist()
         return {"energy gap": gap, "energy of data": level}
@@ -131,12 +131,6 @@ class PCD(Baseline):
     def _learning_rate(self, step: int) -> float:
         left = 1.0 if self.decay_steps is None else max(0.0, 1 - step / self.decay_steps)
         return self.learning_rate * left
-
-    @torch.no_grad()
-    def _take_into_average(self, step: int) -> None:
-        """As the diffusion's EMA: early on the decay is smaller, so that the start is forgotten quickly."""
-        decay = min(self.average, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.averaged_energy.parameters()), list(self.energy.parameters()), 1 - decay)
 
     def _noise(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
         bits = torch.randint(2, (num, self.length), generator=generator, device=generator.device)
