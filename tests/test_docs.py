@@ -60,6 +60,10 @@ def test_every_model_of_the_guide_can_be_built():
     run_blocks("docs/models.md")
 
 
+def test_every_sampler_of_the_guide_samples():
+    run_blocks("docs/sampling.md")
+
+
 def test_the_type_checks_are_on():
     with pytest.raises(jaxtyping.TypeCheckError):
         SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))
