@@ -12,10 +12,13 @@ errors of an order and of its reverse cancel. Together this makes the error fall
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
@@ -67,15 +70,35 @@ class Sweep:
     def __call__(
         self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
     ) -> Tokens:
-        order = randomness.uniform(x.shape, x.device).argsort(dim=1)
+        # All of the sweep's chance at once: a draw costs by the call when each sample has a generator of its own.
+        keys, uniforms = randomness.uniform((x.shape[0], 2, x.shape[1]), x.device).unbind(dim=1)
+        order, prepared = keys.argsort(dim=1), _Prepared(uniforms)
         groups = order.tensor_split(min(self.groups, x.shape[1]), dim=1)
         for number, positions in enumerate(groups):
             now = _between(diffusion.process, t, s, (number + 0.5) / len(groups))
-            moved = self.step.at(positions, now, diffusion, x, t, s, given, randomness)
+            moved = self.step.at(positions, now, diffusion, x, t, s, given, prepared)
             if given is not None:
                 moved = torch.where(given.gather(1, positions), x.gather(1, positions), moved)
             x = x.scatter(1, positions, moved)
         return x
+
+
+class _Prepared:
+    """Uniforms that were drawn before, handed out one column after the other: a position uses one."""
+
+    def __init__(self, uniforms: Float64[Tensor, "batch dim"]) -> None:
+        self.uniforms, self.used = uniforms, 0
+
+    def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        num = shape[1]
+        self.used += num
+        return self.uniforms[:, self.used - num : self.used]
+
+    def poisson(self, mean: Tensor) -> Tensor:
+        raise NotImplementedError("A step of some positions draws categories only.")
+
+    def of(self, rows: Int[Tensor, "rows"]) -> Randomness:
+        raise NotImplementedError("A step of some positions draws for the whole batch.")
 
 
 def _between(process: Process, t: Batch, s: Batch, w: float) -> Batch:
