@@ -74,17 +74,17 @@ class Sddm(Row):
     """A key of `sddm.fit.SCHEDULES`."""
     left: float = 0.02
     """Share of the data left at T."""
-    steps: int = 9_000
+    steps: int = 7_000
     """Training steps."""
-    batch_size: int = 128
+    batch_size: int = 256
     """Rows a step, drawn afresh."""
-    learning_rate: float = 5e-3
+    learning_rate: float = 2e-3
     """Peak learning rate."""
     num_positions: int | None = 8
     """Positions a row that the loss evaluates."""
     ema: float = 0.999
     """Decay of the averaged weights."""
-    sampling_steps: int = 10
+    sampling_steps: int = 8
     """Steps of the reverse process."""
     grid: str = "share"
     """A key of `sddm.samplers.GRIDS`."""
@@ -195,7 +195,7 @@ def small() -> dict[str, Row]:
         "EB-GFN": Compared(system="EB-GFN", steps=5_000, batch_size=64),
         "SDDM": Sddm(many=100_000),
     }
-    transformer = Sddm(learning_rate=2e-3, batch_size=64, sampling_steps=50)
+    transformer = Sddm(batch_size=64, sampling_steps=50)
     costly = replace(transformer, repeats=4, many=16_000)
     ablation = {
         "energy": replace(costly, model="energy", steps=6_000, num_positions=2),
