@@ -82,7 +82,7 @@ def row(name, line, sentence):
 COMMANDS = [
     row("no such command", "trian", r"There is no command 'trian'\. The commands are: train, sample, evaluate, "),
     row("no such experiment", "reproduce poetry", r"'poetry'.*synthetic.*`sddm reproduce --help`"),
-    row("no such cell", "reproduce synthetic --cells moo", r"No cell matches 'moo'\. The cells are: SDDM/2spirals, "),
+    row("no such cell", "reproduce synthetic --cells moo", r"No cell matches 'moo'\. The cells are: data/2spirals, "),
     row("no repeats", "reproduce synthetic --repeats 0", r"repeats must be at least 1, but it is 0"),
     row("no such scale", "reproduce synthetic --scale huge", r"'huge'.*Choose one of paper, small"),
     row("demo into a file", "demo --out lines.txt", r"is a file\. Name a folder"),

@@ -8,7 +8,7 @@ import torch
 
 from sddm.cli import main
 from sddm.data import DENSITIES, Toy
-from sddm.experiments import rows, runner, synthetic
+from sddm.experiments import curves, pictures, rows, synthetic
 from sddm.experiments.runner import Cell, reproduce
 from sddm.experiments.tables import markdown, with_error
 from sddm.training.batches import generator_of
@@ -17,7 +17,7 @@ from sddm.training.batches import generator_of
 class Squares:
     """An experiment that can be counted: row times column."""
 
-    name = "squares"
+    name = family = "squares"
 
     def __init__(self, factor=1, fails_at=None):
         self.factor, self.fails_at, self.ran, self.reported = factor, fails_at, [], []
@@ -39,6 +39,9 @@ class Squares:
 
     def report(self, results, folder):
         self.reported.append(len(results))
+
+    def pictures(self, results, work, folder):
+        self.drawn = len(results)
 
 
 def values(out):
@@ -184,13 +187,44 @@ def test_rows_that_differ_in_the_sampler_share_a_training_and_others_do_not():
     assert replace(small["SDDM"], many=10).training == small["SDDM"].training
 
 
-@pytest.mark.usefixtures("tiny")
-def test_the_picture_shows_data_and_every_row(tmp_path):
+def test_the_pictures_show_data_and_every_row_and_the_reverse_process(tmp_path, tiny, monkeypatch):
+    monkeypatch.setattr(synthetic, "REVERSE_POINTS", 50)
     experiment = synthetic.Synthetic("small")
-    cell = Cell("SDDM", "circles")
-    experiment.run(cell, 0, tmp_path / "work" / runner.slug(f"{cell.name}-0"))
-    synthetic.picture(experiment, tmp_path / "work", tmp_path / "samples.png")
-    assert (tmp_path / "samples.png").stat().st_size > 10_000
+    shown = []
+    monkeypatch.setattr(synthetic, "matrix", lambda rows, columns, clouds, path: shown.append((rows, columns, clouds)))
+    reproduce(experiment, tmp_path / "results", tmp_path / "work", ["SDDM/2spirals", "data/moons", "PCD/moons"])
+    (rows_shown, columns, clouds), *_ = shown
+    assert rows_shown == ["data", "PCD", "SDDM"]
+    assert columns == list(DENSITIES)
+    assert [[points is not None for points in row].index(True) for row in clouds] == [3, 3, 0]
+    assert (tmp_path / "results" / "synthetic" / "reverse.png").stat().st_size > 5_000
+    assert (tmp_path / "results" / "synthetic" / "reverse.gif").read_bytes()[:6] == b"GIF89a"
+
+
+@pytest.mark.parametrize(("name", "x"), [("steps", "sampling_steps"), ("training", "training_seconds")])
+def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
+    monkeypatch.setitem(curves.NUMBERS, "small", (2, 3))
+    monkeypatch.setitem(curves.TRAININGS, "small", (1, 2))
+    monkeypatch.setitem(curves.MANY, "small", 16)
+    drawn = []
+    monkeypatch.setattr(curves, "curves", lambda lines, *rest: drawn.append(lines))
+    main(["reproduce", name, "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")])
+    results = json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    lines = drawn[-1]
+    assert sum(len(points) for points in lines.values()) == len(results)
+    assert {point[0] for points in lines.values() for point in points} == {
+        (result["recipe"] | result["figures"])[x] for result in results
+    }
+    trainings = {path.parent.name for path in tmp_path.glob("work/synthetic-small/*/checkpoints")}
+    assert len(trainings) == (1 if name == "steps" else 3)  # those that differ in sampling share one
+    assert len((tmp_path / "results" / name / "table.md").read_text().splitlines()) == 4 + len(results)
+
+
+def test_curves_are_drawn(tmp_path):
+    pictures.curves(
+        {"one": [(10, 0.5, 0.1), (5, 1.0, 0.1)], "two": [(5, -0.1, 0.1)]}, 0.1, ("x", "y"), tmp_path / "c.png"
+    )
+    assert (tmp_path / "c.png").stat().st_size > 5_000
 
 
 def test_data_measured_as_samples_are_at_the_floor():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,10 +10,11 @@ from typing import Annotated, Literal
 import tyro
 
 from sddm import _checks
-from sddm.experiments.runner import reproduce
-from sddm.experiments.synthetic import Synthetic, picture
+from sddm.experiments.curves import Steps, Training
+from sddm.experiments.runner import Experiment, reproduce
+from sddm.experiments.synthetic import Synthetic
 
-EXPERIMENTS = {"synthetic": Synthetic}
+EXPERIMENTS: dict[str, Callable[[str], Experiment]] = {"synthetic": Synthetic, "steps": Steps, "training": Training}
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,9 @@ class ReproduceCommand:
     Results are JSON, Markdown tables and pictures in the folder --out.
     """
 
-    experiment: Annotated[Literal["synthetic"], tyro.conf.Positional]
-    """Which experiment."""
+    experiment: Annotated[Literal["synthetic", "steps", "training"], tyro.conf.Positional]
+    """synthetic: the tables of the seven densities; steps and training: how near the data its energy row comes, against
+    the number of sampling steps and against the time of training."""
     scale: Literal["small", "paper"] = "small"
     """small: what two CPU cores finish, minutes a cell; paper: the paper's sizes and steps, for a GPU."""
     cells: tuple[str, ...] = ()
@@ -42,6 +45,5 @@ class ReproduceCommand:
 
 def run(command: ReproduceCommand) -> None:
     experiment = EXPERIMENTS[command.experiment](command.scale)
-    work = command.work / f"{command.experiment}-{command.scale}"
+    work = command.work / f"{experiment.family}-{command.scale}"
     reproduce(experiment, command.out, work, command.cells, command.repeats)
-    picture(experiment, work, command.out / experiment.name / "samples.png")

@@ -1,8 +1,8 @@
-"""Pictures of points in the plane: data beside samples, and the reverse process as a strip."""
+"""Pictures of points in the plane (data beside samples, the reverse process as a strip and as a film), and curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy import ndarray
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.animation import PillowWriter
 from matplotlib.colors import PowerNorm
 
 Points = Float[ndarray, "num 2"]
@@ -57,6 +58,40 @@ def matrix(
             if i == 0:
                 axes[i, j].set_title(column, fontsize=9, color=INK)
         axes[i, 0].set_ylabel(row, fontsize=9, color=INK)
+    _write(figure, path)
+
+
+def animation(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: float = 4.5) -> None:
+    """The same samples from noise to data as a small GIF that rests at its end."""
+    figure, axis = plt.subplots(figsize=(2.2, 2.4), facecolor=PAPER)
+    writer = PillowWriter(fps=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writer.saving(figure, str(path), dpi=90):
+        for i in [*range(len(clouds)), *[len(clouds) - 1] * 12]:
+            axis.clear()
+            _density(axis, clouds[i], extent)
+            axis.set_title(f"t = {times[i]:.2f}", fontsize=10, color=INK)
+            writer.grab_frame()
+    plt.close(figure)
+
+
+def curves(
+    lines: Mapping[str, Sequence[tuple[float, float, float]]],
+    floor: float,
+    labels: tuple[str, str],
+    path: Path,
+) -> None:
+    """Lines of (x, value, standard error) on a logarithmic x axis, and the floor of the metric."""
+    figure, axis = plt.subplots(figsize=(6.4, 4), facecolor=PAPER)
+    for name, points in lines.items():
+        x, y, error = zip(*sorted(points), strict=True)
+        axis.errorbar(x, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
+    axis.axhline(floor, color=INK, lw=0.8, ls=":", label="data against data: standard error")
+    axis.set_xscale("log")
+    axis.set_yscale("symlog", linthresh=max(floor, 0.01))
+    axis.set(xlabel=labels[0], ylabel=labels[1])
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
     _write(figure, path)
 
 

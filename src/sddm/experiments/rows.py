@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -96,7 +97,9 @@ class Sddm(Row):
         return _folder(self.model, self, without=("sampler", "sampling_steps", "grid", "held_out"))
 
     def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+        began = time.monotonic()
         model = self.trained(toy, seed, folder)
+        seconds = time.monotonic() - began
         tokens = sample(
             model,
             num,
@@ -107,7 +110,11 @@ class Sddm(Row):
         )
         held_out = toy.tokens(self.held_out, generator_of(seed, "held out", 0))
         nats = bound(model, held_out, BOUND_TIMES, generator=generator_of(seed, "bound", 0)).nats
-        return tokens, {"nats": float(nats.mean()), "nats_standard_error": float(nats.std() / len(nats) ** 0.5)}
+        return tokens, {
+            "nats": float(nats.mean()),
+            "nats_standard_error": float(nats.std() / len(nats) ** 0.5),
+            "training_seconds": seconds,
+        }
 
     def diffusion(self, toy: Toy) -> Diffusion:
         process = Uniform(toy.num_states, SCHEDULES[self.schedule]).leaving(self.left)

@@ -33,6 +33,8 @@ class Experiment(Protocol):
     """A table of the paper."""
 
     name: str
+    family: str
+    """Experiments of one family keep their trainings in one folder, and share them."""
 
     def cells(self) -> list[Cell]:
         """All cells, in the order in which they are run."""
@@ -51,7 +53,11 @@ class Experiment(Protocol):
         ...
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        """Tables and pictures of what there is so far."""
+        """Tables of what there is so far."""
+        ...
+
+    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
+        """Pictures of what there is, once all cells that were asked for are finished."""
         ...
 
 
@@ -89,11 +95,13 @@ def reproduce(
             _files.write_json(path, known)
             _collect(experiment, out)
         _say(f"[{number}/{len(jobs)}] {cell.name}: {experiment.headline(known['figures'])} ({known['seconds']} s)")
-    return _collect(experiment, out)
+    results = _collect(experiment, out)
+    experiment.pictures(results, work, out / experiment.name)
+    return results
 
 
 def _collect(experiment: Experiment, out: Path) -> list[dict[str, Any]]:
-    """All finished cells, in one file, tables and pictures."""
+    """All finished cells, in one file, and tables."""
     folder = out / experiment.name
     order = {cell: place for place, cell in enumerate(experiment.cells())}
     found = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "cells").glob("*.json")]

@@ -6,6 +6,7 @@ data, by the same protocol. Fresh data for the metric come from a stream of thei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -18,16 +19,18 @@ from torch import Tensor
 
 from sddm import _files
 from sddm.data import DENSITIES, Toy
-from sddm.experiments.pictures import matrix
-from sddm.experiments.rows import SCALES, Row
+from sddm.experiments.pictures import animation, matrix, strip
+from sddm.experiments.rows import SCALES, Row, Sddm
 from sddm.experiments.runner import Cell, slug
 from sddm.experiments.tables import markdown, with_error
 from sddm.metrics import hamming_mmd
+from sddm.samplers import GRIDS, SAMPLERS, Trajectory, sample
 from sddm.training.batches import generator_of
 
 UNIT = 1e4
 """MMD^2 is given in units of 1e-4."""
 PICTURE_POINTS, SAMPLES = 20_000, "samples.safetensors"
+REVERSE_POINTS, REVERSE_STEPS = 10_000, 24
 
 PAPER = {
     "PCD": (2.160, 0.954, 0.188, 0.962, 0.505, 1.382, 2.831),
@@ -44,15 +47,17 @@ PAPER = {
 """The paper's figures by row, in the order of `DENSITIES`."""
 
 
-class Synthetic:
-    """`sddm reproduce synthetic`."""
+class Densities:
+    """Some systems on some densities: what the tables and the curves have in common."""
 
-    def __init__(self, scale: str) -> None:
-        self.name = "synthetic" if scale == "small" else f"synthetic-{scale}"
-        self.scale, self.rows = scale, SCALES[scale]()
+    family = "synthetic"
+
+    def __init__(self, name: str, scale: str, rows: dict[str, Row], densities: Sequence[str]) -> None:
+        self.name = name if scale == "small" else f"{name}-{scale}"
+        self.scale, self.rows, self.densities = scale, rows, densities
 
     def cells(self) -> list[Cell]:
-        return [Cell(row, density) for row in self.rows for density in DENSITIES]
+        return [Cell(row, density) for row in self.rows for density in self.densities]
 
     def recipe(self, cell: Cell) -> dict[str, Any]:
         return asdict(self.rows[cell.row])
@@ -72,18 +77,45 @@ class Synthetic:
             f"{with_error(figures['mmd_many'], figures['mmd_many_standard_error'])}"
         )
 
+
+class Synthetic(Densities):
+    """`sddm reproduce synthetic`: the paper's Table 1 and its ablation."""
+
+    def __init__(self, scale: str) -> None:
+        super().__init__("synthetic", scale, SCALES[scale](), list(DENSITIES))
+
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
         _files.write_text(folder / "tables.md", tables(results, self.rows, self.scale))
 
+    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
+        """Data and samples of every row that has been run, and the reverse process of the energy on 2spirals."""
+        shown: dict[str, list[Any]] = {}
+        for row in self.rows:
+            clouds = [_points(work / slug(f"{row}/{density}-0") / SAMPLES, Toy(density)) for density in DENSITIES]
+            if any(points is not None for points in clouds):
+                shown[row] = clouds
+        matrix(list(shown), list(DENSITIES), list(shown.values()), folder / "samples.png")
+        if "SDDM" in shown and shown["SDDM"][0] is not None:
+            self._reverse("2spirals", work, folder)
 
-def picture(experiment: Synthetic, work: Path, path: Path) -> None:
-    """Data, and samples of every row that has been run, on every density."""
-    shown: dict[str, list[Any]] = {}
-    for row in experiment.rows:
-        clouds = [_points(work / slug(f"{row}/{density}-0") / SAMPLES, Toy(density)) for density in DENSITIES]
-        if any(points is not None for points in clouds):
-            shown[row] = clouds
-    matrix(list(shown), list(DENSITIES), list(shown.values()), path)
+    def _reverse(self, density: str, work: Path, folder: Path) -> None:
+        row, toy = self.rows["SDDM"], Toy(density)
+        assert isinstance(row, Sddm)
+        model = row.trained(toy, 0, work / slug(f"{row.training}/{density}-0"))
+        path = Trajectory()
+        sample(
+            model,
+            REVERSE_POINTS,
+            steps=REVERSE_STEPS,
+            sampler=SAMPLERS[row.sampler](),
+            grid=GRIDS[row.grid],
+            generator=generator_of(0, "picture", 0),
+            callback=path,
+        )
+        clouds = [toy.decode(tokens).numpy() for tokens in path.tokens]
+        shown = [round(i * (len(clouds) - 1) / 7) for i in range(8)]
+        strip([path.times[i] for i in shown], [clouds[i] for i in shown], folder / "reverse.png")
+        animation(path.times, clouds, folder / "reverse.gif")
 
 
 def _points(path: Path, toy: Toy) -> Any:

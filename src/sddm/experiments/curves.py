@@ -1,0 +1,80 @@
+"""How near the data the energy row comes, against the steps of sampling and against the time of training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sddm import _files
+from sddm.experiments.pictures import curves
+from sddm.experiments.rows import SCALES, Row, Sddm
+from sddm.experiments.synthetic import Densities
+from sddm.experiments.tables import markdown, with_error
+
+DENSITY = "2spirals"
+NUMBERS = {"small": (5, 10, 20, 50, 100), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
+"""Steps of sampling."""
+TRAININGS = {"small": (250, 500, 1_000, 2_000, 4_000), "paper": (1_000, 3_000, 10_000, 30_000, 100_000)}
+"""Steps of training, each a training of its own."""
+MANY = {"small": 20_000, "paper": 100_000}
+
+
+def _energy_row(scale: str) -> Sddm:
+    row = SCALES[scale]()["SDDM"]
+    assert isinstance(row, Sddm)
+    return replace(row, many=MANY[scale], repeats=MANY[scale] // row.samples)
+
+
+class Curve(Densities):
+    """One system under one setting after another; lines of a picture are named by the settings but the last."""
+
+    x: str
+    """What the horizontal axis shows: a field of the recipe, or of the figures."""
+    label: str
+
+    def report(self, results: list[dict[str, Any]], folder: Path) -> None:
+        lines = [
+            [r["row"], with_error(r["figures"]["mmd_many"], r["figures"]["mmd_many_standard_error"])] for r in results
+        ]
+        table = markdown(["energy MLP", f"MMD x 1e4 on {DENSITY}"], lines)
+        command = f"`sddm reproduce {type(self).__name__.lower()} --scale {self.scale}`"
+        many = self.rows[next(iter(self.rows))].many
+        _files.write_text(folder / "table.md", f"{many:,} samples. From {command}.\n\n{table}")
+
+    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
+        lines: dict[str, list[tuple[float, float, float]]] = {}
+        for result in results:
+            figures = result["figures"]
+            name = result["row"].rpartition(", ")[0]
+            point = ((result["recipe"] | figures)[self.x], figures["mmd_many"], figures["mmd_many_standard_error"])
+            lines.setdefault(name, []).append(point)
+        if lines:
+            floor = min(point[2] for points in lines.values() for point in points)
+            curves(lines, floor, (self.label, f"MMD x 1e4 on {DENSITY}"), folder / "curve.png")
+
+
+class Steps(Curve):
+    """`sddm reproduce steps`: both samplers of the paper, and sweeps, on two grids."""
+
+    x, label = "sampling_steps", "steps of sampling"
+
+    def __init__(self, scale: str) -> None:
+        row, rows = _energy_row(scale), dict[str, Row]()
+        for sampler in ("euler", "analytical", "sweep"):
+            for grid in ("time", "share"):
+                for number in NUMBERS[scale]:
+                    name = f"{sampler}, uniform in {grid}, {number} steps"
+                    rows[name] = replace(row, sampler=sampler, grid=grid, sampling_steps=number)
+        super().__init__("steps", scale, rows, [DENSITY])
+
+
+class Training(Curve):
+    """`sddm reproduce training`: the same recipe with less time, the rate falling to 0 over each training."""
+
+    x, label = "training_seconds", "seconds of training"
+
+    def __init__(self, scale: str) -> None:
+        row = _energy_row(scale)
+        rows: dict[str, Row] = {f"energy MLP, {n} steps": replace(row, steps=n) for n in (*TRAININGS[scale], row.steps)}
+        super().__init__("training", scale, rows, [DENSITY])
