@@ -1,10 +1,10 @@
 """What the number of steps, the reverse step and the grid cost in quality: exactly, without samples or a network.
 
 The densities are cut to the leading bits of each coordinate (a sign and four bits of the Gray code), so that all states
-can be enumerated and the oracle's conditionals are exact. Then the law of what a sampler draws is a product of
+can be enumerated and the conditionals are exact. Then the law of what a sampler draws is a product of
 transition matrices, and its MMD to the data a number without noise: what is left is the error of the steps alone.
 
-    python benchmarks/steps.py --out results/synthetic/steps.json        # and a picture beside it; about 20 minutes
+    python benchmarks/steps.py --out results/synthetic/steps.json        # and a picture beside it; some 15 minutes
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import matplotlib
 import torch
 from torch import Tensor
 
-from sddm import Diffusion
 from sddm.data import Toy
-from sddm.marginals import Oracle
 from sddm.processes import Uniform
 from sddm.samplers import GRIDS
 from sddm.schedules import LogSquare
@@ -47,17 +45,19 @@ def law_of(density: str) -> Tensor:
     return torch.bincount(leading @ 2 ** torch.arange(DIM).flip(0), minlength=2**DIM).double() / POINTS
 
 
-def turns(diffusion: Diffusion, t: float, s: float, now: float, euler: bool) -> Tensor:
-    """The probability that each position of each state is turned between t and s, the model being asked at `now`."""
-    process = diffusion.process
-    with torch.no_grad():
-        p = diffusion(STATES, torch.full((len(STATES),), now, dtype=torch.float64)).log_xt.exp()
-    own, other = p.gather(-1, STATES[..., None])[..., 0], p.gather(-1, 1 - STATES[..., None])[..., 0]
+def turns(process: Uniform, law: Tensor, t: float, s: float, now: float, euler: bool) -> Tensor:
+    """The probability that each position of each state is turned between t and s, given p_now of the true law."""
+    p = law.reshape([2] * DIM)
+    times = torch.tensor([[0.0], [now]], dtype=torch.float64)
+    transition = process.transition(times[0], times[1])[0]
+    for _ in range(DIM):  # each turn moves the next axis to the front and noises it
+        p = torch.tensordot(p, transition, dims=([0], [0]))
+    own = p.flatten()[:, None]
+    other = p.flatten()[torch.arange(2**DIM)[:, None] ^ 2 ** torch.arange(DIM).flip(0)]
     if euler:
-        rate = float(process.schedule.rate(now))
-        return ((t - s) * rate * other / own).clamp(max=1)
+        return ((t - s) * float(process.schedule.rate(now)) * other / own).clamp(max=1)
     since_now, since_t = (float(torch.exp(-2 * process.schedule.integral(s, u))) for u in (now, t))
-    earlier = ((own - (1 - since_now) / 2) / since_now).clamp(0, 1)
+    earlier = ((own / (own + other) - (1 - since_now) / 2) / since_now).clamp(0, 1)
     stay, turn = earlier * (1 + since_t) / 2, (1 - earlier) * (1 - since_t) / 2
     return turn / (stay + turn)
 
@@ -73,22 +73,22 @@ def kernel(turn: Tensor, positions: Tensor) -> Tensor:
     return matrix
 
 
-def plain(euler: bool) -> Callable[[Diffusion, Tensor, float, float], Tensor]:
-    def step(diffusion: Diffusion, law: Tensor, t: float, s: float) -> Tensor:
-        return law @ kernel(turns(diffusion, t, s, t, euler), torch.arange(DIM))
+def plain(euler: bool) -> Callable[[Uniform, Tensor, Tensor, float, float], Tensor]:
+    def step(process: Uniform, law: Tensor, current: Tensor, t: float, s: float) -> Tensor:
+        return current @ kernel(turns(process, law, t, s, t, euler), torch.arange(DIM))
 
     return step
 
 
-def sweep(diffusion: Diffusion, law: Tensor, t: float, s: float) -> Tensor:
-    process, generator = diffusion.process, torch.Generator().manual_seed(round(1e9 * t))
+def sweep(process: Uniform, law: Tensor, current: Tensor, t: float, s: float) -> Tensor:
+    generator = torch.Generator().manual_seed(round(1e9 * t))
     at_t, at_s = (float(process.remaining(torch.tensor([u], dtype=torch.float64))) for u in (t, s))
     shares = torch.tensor([at_t + (at_s - at_t) * (g + 0.5) / GROUPS for g in range(GROUPS)], dtype=torch.float64)
     nows = process.schedule.inverse(-shares.log() / process.gap).tolist()
-    turn = [turns(diffusion, t, s, now, euler=False) for now in nows]
-    total = torch.zeros_like(law)
+    turn = [turns(process, law, t, s, now, euler=False) for now in nows]
+    total = torch.zeros_like(current)
     for _ in range(ORDERS):
-        part = law
+        part = current
         for group, positions in enumerate(torch.randperm(DIM, generator=generator).tensor_split(GROUPS)):
             part = part @ kernel(turn[group], positions)
         total += part / ORDERS
@@ -111,17 +111,16 @@ def main() -> None:
     found = []
     for density in arguments.densities:
         law = law_of(density)
-        diffusion = Diffusion(process, Oracle.from_joint(law.reshape([2] * DIM)))
         for name, step in STEPS.items():
             for grid in ("time", "share"):
                 for number in arguments.numbers:
                     if name == "sweep" and number > arguments.sweep_up_to:
                         continue
-                    now = torch.full_like(law, 1 / len(law))
+                    current = torch.full_like(law, 1 / len(law))
                     times = GRIDS[grid](process, number).tolist()
                     for t, s in itertools.pairwise(times):
-                        now = step(diffusion, now, t, s)
-                    mmd = 1e4 * float((now - law) @ closeness @ (now - law))
+                        current = step(process, law, current, t, s)
+                    mmd = 1e4 * float((current - law) @ closeness @ (current - law))
                     found.append({"density": density, "step": name, "grid": grid, "steps": number, "mmd": mmd})
                     print(f"{density:>14} {name:>11} {grid:>6} {number:>5} {mmd:9.4f}", flush=True)
     if arguments.out:
