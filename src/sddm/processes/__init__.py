@@ -1,7 +1,7 @@
 """Forward processes. To add one: a small file with a class, and one line in the table below."""
 
 from sddm.processes.absorbing import Absorbing
-from sddm.processes.base import HORIZON, Process
+from sddm.processes.base import HORIZON, Process, Undoable
 from sddm.processes.dense import CustomRate, DenseProcess
 from sddm.processes.ordinal import BirthDeath, DiscretizedGaussian
 from sddm.processes.uniform import Uniform
@@ -23,5 +23,6 @@ __all__ = [
     "DenseProcess",
     "DiscretizedGaussian",
     "Process",
+    "Undoable",
     "Uniform",
 ]

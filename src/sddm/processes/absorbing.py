@@ -65,8 +65,6 @@ class Absorbing(Process):
         # p sums to one, so the data states hold 1 - masked of it.
         return torch.cat([torch.log(a) + log_p[..., : self.mask], torch.log(masked + gone * (1 - masked))], dim=-1)
 
-    can_pull = True
-
     def _pull(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:

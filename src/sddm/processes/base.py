@@ -13,7 +13,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -105,18 +105,6 @@ class Process(Configurable, ABC):
         """log(p exp(tau Q)) from log p."""
         pushed = self._push(log_p.exp(), tau)
         return pushed.clamp_min(torch.finfo(pushed.dtype).tiny).log()
-
-    def _pull(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
-        """The law whose push by tau is p, up to a factor; where p cannot be a push, what is below zero counts as zero.
-
-        Only for a process that says `can_pull`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no inverse in closed form.")
-
-    can_pull: ClassVar[bool] = False
-    """Whether `_pull` is there."""
 
     def _expected(
         self,
@@ -262,6 +250,17 @@ class Process(Configurable, ABC):
 
     def _speed(self, t: Float64[Tensor, "batch"], dtype: torch.dtype) -> Float[Tensor, "batch 1 1"]:
         return self.schedule.rate(t).to(dtype)[:, None, None]
+
+
+@runtime_checkable
+class Undoable(Protocol):
+    """A process whose noise can be undone in closed form."""
+
+    def _pull(
+        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
+    ) -> Float[Tensor, "batch dim symbols"]:
+        """The law whose push by tau is p, up to a factor. Where p is no push, what is below zero counts as zero."""
+        ...
 
 
 def check_schedule(schedule: Any) -> Schedule:

@@ -53,8 +53,6 @@ class Uniform(Process):
         a, b = self._mixture(tau, log_p.dtype)
         return _LogMix.apply(log_p, a, b)
 
-    can_pull = True
-
     def _pull(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:

@@ -11,8 +11,8 @@ from torch import Tensor
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.processes import HORIZON
-from sddm.randomness import Randomness
-from sddm.samplers.jumps import euler_jump, rates_at
+from sddm.randomness import Randomness, categorical
+from sddm.samplers.jumps import euler_weights, rates_at
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Corrector:
         for _ in range(self.rounds):
             rates = rates_at(diffusion, x, s, given)
             rates += process._rate_row(x, rates.dtype) * process._speed(s, rates.dtype)
-            corrected = euler_jump(x, rates.mul_((self.factor * (t - s)).to(rates.dtype)[:, None, None]), randomness)
+            hazard = rates.mul_((self.factor * (t - s)).to(rates.dtype)[:, None, None])
+            corrected = categorical(euler_weights(x, hazard), randomness)
             x = corrected if given is None else torch.where(given, x, corrected)
         return x

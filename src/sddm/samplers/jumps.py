@@ -37,20 +37,20 @@ def rates_at(
     return reverse_rates(diffusion.process, diffusion(x, t, None, given), x, t)
 
 
-def draw_or_stay(
-    weights: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"], randomness: Randomness
-) -> Int[Tensor, "batch dim"]:
-    """Draw from the weights; where all of them vanish (a state the model holds impossible), keep x."""
+def or_stay(
+    weights: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
+) -> Float[Tensor, "batch dim symbols"]:
+    """Where all weights vanish (a state the model holds impossible), all weight on x. In place."""
     stuck = (weights.sum(-1, keepdim=True) == 0).to(weights.dtype)
-    return categorical(weights.scatter_add_(-1, x[..., None], stuck), randomness)
+    return weights.scatter_add_(-1, x[..., None], stuck)
 
 
-def euler_jump(
-    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
-) -> Int[Tensor, "batch dim"]:
-    """Jump to y with probability hazard[y], else stay; clipped to be non-negative, then normalised. Consumes hazard."""
+def euler_weights(
+    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"]
+) -> Float[Tensor, "batch dim symbols"]:
+    """Jump to y with weight hazard[y], else stay; clipped to be non-negative. In place."""
     stay = (1 - hazard.sum(-1, keepdim=True)).clamp_(min=0)
-    return categorical(hazard.scatter_(-1, x[..., None], stay), randomness)
+    return hazard.scatter_(-1, x[..., None], stay)
 
 
 def single_leap(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
 from sddm.marginals import at_positions
-from sddm.randomness import Randomness
-from sddm.samplers.jumps import draw_or_stay, euler_jump, rates_at, reverse_rates, single_leap, summed_leap
+from sddm.processes import Undoable
+from sddm.randomness import Randomness, categorical
+from sddm.samplers.jumps import euler_weights, or_stay, rates_at, reverse_rates, single_leap, summed_leap
 
 Tokens = Int[Tensor, "batch dim"]
 Places = Int[Tensor, "batch num"]
@@ -34,36 +36,59 @@ class ReverseStep(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Euler:
-    """Rates held fixed over the step: to y with probability (t - s) R_t(x -> y), clipped, else stay (Section 4.2)."""
+class OneDraw(ABC):
+    """A step that draws every position once, from weights of its own: so it can also be taken in some of them."""
 
+    @abstractmethod
     def check(self, diffusion: Diffusion) -> None:
-        pass
+        """Say in a sentence why this step cannot sample this diffusion, if so."""
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
-        return self.at(None, t, diffusion, x, t, s, given, randomness)
-
-    def at(
+    @abstractmethod
+    def weights(
         self,
-        positions: Places | None,
-        now: Batch,
         diffusion: Diffusion,
         x: Tokens,
         t: Batch,
         s: Batch,
         given: Given | None,
-        randomness: Randomness,
-    ) -> Places:
-        here = at_positions(x, positions)
-        rates = reverse_rates(diffusion.process, diffusion(x, now, positions, given), here, now)
-        return euler_jump(here, rates.mul_(duration(t, s, rates)), randomness)
+        now: Batch,
+        positions: Places | None = None,
+    ) -> Float[Tensor, "batch num symbols"]:
+        """How likely each value is at s in these positions (all if None), up to a factor.
+
+        The positions themselves are at t; what the model says of the others is asked at `now`.
+        """
+
+    def __call__(
+        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
+    ) -> Tokens:
+        return categorical(self.weights(diffusion, x, t, s, given, now=t), randomness)
 
 
 @dataclass(frozen=True)
-class Analytical:
+class Euler(OneDraw):
+    """Rates held fixed over the step: to y with probability (t - s) R_t(x -> y), clipped, else stay (Section 4.2)."""
+
+    def check(self, diffusion: Diffusion) -> None:
+        pass
+
+    def weights(
+        self,
+        diffusion: Diffusion,
+        x: Tokens,
+        t: Batch,
+        s: Batch,
+        given: Given | None,
+        now: Batch,
+        positions: Places | None = None,
+    ) -> Float[Tensor, "batch num symbols"]:
+        here = at_positions(x, positions)
+        rates = reverse_rates(diffusion.process, diffusion(x, now, positions, given), here, now)
+        return euler_weights(here, rates.mul_(duration(t, s, rates)))
+
+
+@dataclass(frozen=True)
+class Analytical(OneDraw):
     """The reverse transition itself, one position at a time (Section 4.3):
 
         p(X_s^d = y | x_t)  is proportional to  P_{s->t}(x_t^d | y) * (p_{0|t}(. | x_t^{\\d}) P_{0->s})(y).
@@ -80,34 +105,29 @@ class Analytical:
                 "implicit=True."
             )
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
-        return self.at(None, t, diffusion, x, t, s, given, randomness)
-
-    def at(
+    def weights(
         self,
-        positions: Places | None,
-        now: Batch,
         diffusion: Diffusion,
         x: Tokens,
         t: Batch,
         s: Batch,
         given: Given | None,
-        randomness: Randomness,
-    ) -> Places:
+        now: Batch,
+        positions: Places | None = None,
+    ) -> Float[Tensor, "batch num symbols"]:
         process, here = diffusion.process, at_positions(x, positions)
         marginals = diffusion(x, now, positions, given)
-        if marginals.log_x0 is None:
-            earlier = process._pull(marginals.log_xt.exp(), process._integral(s, now))
-        else:
+        if marginals.log_x0 is not None:
             earlier = process._push_log(marginals.log_x0, process._integral(0.0, s)).exp_()
-        return draw_or_stay(process._times_likelihood(earlier, here, process._integral(s, t)), here, randomness)
+        else:
+            assert isinstance(process, Undoable)
+            earlier = process._pull(marginals.log_xt.exp(), process._integral(s, now))
+        return or_stay(process._times_likelihood(earlier, here, process._integral(s, t)), here)
 
 
 def can_be_analytical(diffusion: Diffusion) -> bool:
     """Whether the law of X_s^d given x_t^{\\d} follows from what the model predicts."""
-    return diffusion.model.implicit or diffusion.process.can_pull
+    return diffusion.model.implicit or isinstance(diffusion.process, Undoable)
 
 
 @dataclass(frozen=True)

@@ -12,38 +12,15 @@ errors of an order and of its reverse cancel. Together this makes the error fall
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float64, Int
-from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.processes import Process
-from sddm.randomness import Randomness
-from sddm.samplers.steps import Analytical, Batch, Given, Places, ReverseStep, Tokens
-
-
-@runtime_checkable
-class StepOfSome(ReverseStep, Protocol):
-    """A reverse step that can be taken in some of the positions, while the others stay."""
-
-    def at(
-        self,
-        positions: Places | None,
-        now: Batch,
-        diffusion: Diffusion,
-        x: Tokens,
-        t: Batch,
-        s: Batch,
-        given: Given | None,
-        randomness: Randomness,
-    ) -> Places:
-        """Draw x_s at these positions (all if None) from x_t; what the model says of the others is asked at `now`."""
-        ...
+from sddm.randomness import Randomness, invert_cdf
+from sddm.samplers.steps import Analytical, Batch, Given, OneDraw, Tokens
 
 
 @dataclass(frozen=True)
@@ -56,12 +33,12 @@ class Sweep:
     >>> sample(diffusion, 64, steps=10, sampler=Sweep(), grid=uniform_in_share)
     """
 
-    step: StepOfSome = field(default_factory=Analytical)
+    step: OneDraw = field(default_factory=Analytical)
     groups: int = 8
 
     def __post_init__(self) -> None:
         _checks.whole(self.groups, "groups", 1)
-        if isinstance(self.step, type) or not isinstance(self.step, StepOfSome):
+        if not isinstance(self.step, OneDraw):
             raise TypeError(f"step must be Analytical() or Euler(), but it is {self.step!r}.")
 
     def check(self, diffusion: Diffusion) -> None:
@@ -72,33 +49,15 @@ class Sweep:
     ) -> Tokens:
         # All of the sweep's chance at once: a draw costs by the call when each sample has a generator of its own.
         keys, uniforms = randomness.uniform((x.shape[0], 2, x.shape[1]), x.device).unbind(dim=1)
-        order, prepared = keys.argsort(dim=1), _Prepared(uniforms)
-        groups = order.tensor_split(min(self.groups, x.shape[1]), dim=1)
-        for number, positions in enumerate(groups):
-            now = _between(diffusion.process, t, s, (number + 0.5) / len(groups))
-            moved = self.step.at(positions, now, diffusion, x, t, s, given, prepared)
+        groups = min(self.groups, x.shape[1])
+        turns = zip(*(part.tensor_split(groups, dim=1) for part in (keys.argsort(dim=1), uniforms)), strict=True)
+        for number, (positions, chance) in enumerate(turns):
+            now = _between(diffusion.process, t, s, (number + 0.5) / groups)
+            moved = invert_cdf(self.step.weights(diffusion, x, t, s, given, now, positions), chance)
             if given is not None:
                 moved = torch.where(given.gather(1, positions), x.gather(1, positions), moved)
             x = x.scatter(1, positions, moved)
         return x
-
-
-class _Prepared:
-    """Uniforms that were drawn before, handed out one column after the other: a position uses one."""
-
-    def __init__(self, uniforms: Float64[Tensor, "batch dim"]) -> None:
-        self.uniforms, self.used = uniforms, 0
-
-    def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        num = shape[1]
-        self.used += num
-        return self.uniforms[:, self.used - num : self.used]
-
-    def poisson(self, mean: Tensor) -> Tensor:
-        raise NotImplementedError("A step of some positions draws categories only.")
-
-    def of(self, rows: Int[Tensor, "rows"]) -> Randomness:
-        raise NotImplementedError("A step of some positions draws for the whole batch.")
 
 
 def _between(process: Process, t: Batch, s: Batch, w: float) -> Batch:
