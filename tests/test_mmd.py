@@ -164,6 +164,14 @@ def test_the_chunk_size_does_not_matter(chunk, num_states):
     assert hamming_mmd(x, y, chunk=chunk) == pytest.approx(hamming_mmd(x, y), abs=ROUNDING)
 
 
+@pytest.mark.parametrize("num_states", [2, 5, 40])
+def test_blocks_in_float32_cost_no_more_than_1e_8(num_states):
+    x, y = random_tokens(1500, 32, num_states, 0), random_tokens(1200, 32, num_states, 1)
+    coarse, fine = hamming_mmd(x, y, dtype=torch.float32), hamming_mmd(x, y)
+    assert coarse.value == pytest.approx(fine.value, abs=1e-8)
+    assert coarse.standard_error == pytest.approx(fine.standard_error, rel=1e-3)
+
+
 def test_x_and_y_may_be_exchanged():
     x, y = random_tokens(60, 8, 4, 0), random_tokens(40, 8, 3, 1)
     assert hamming_mmd(x, y, chunk=16) == pytest.approx(hamming_mmd(y, x, chunk=16), abs=ROUNDING)
@@ -250,6 +258,7 @@ def test_tokens_on_different_devices_are_refused(without_annotation_checks):
         ({"chunk": 0}, ValueError),
         ({"chunk": -5}, ValueError),
         ({"chunk": 2.5}, TypeError),
+        ({"dtype": torch.float16}, ValueError),
     ],
 )
 def test_bad_options_are_refused_by_name(without_annotation_checks, options, error):

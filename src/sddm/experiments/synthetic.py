@@ -127,7 +127,7 @@ def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> di
     fresh = (generator_of(seed, "fresh data", number) for number in range(10**6))
 
     def against_data(some: Int[Tensor, "some dim"]) -> tuple[float, float]:
-        value, error = hamming_mmd(some, toy.tokens(len(some), next(fresh)))
+        value, error = hamming_mmd(some, toy.tokens(len(some), next(fresh)), dtype=torch.float32)
         return value * UNIT, error * UNIT
 
     repeats = [against_data(piece)[0] for piece in tokens[: row.samples * row.repeats].split(row.samples)]
