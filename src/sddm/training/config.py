@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from sddm import _checks
 
@@ -23,11 +24,13 @@ class TrainingConfig:
     batch_size: int = 64
     """Rows a step, over all processes together."""
     learning_rate: float = 1e-3
-    """Peak learning rate of AdamW, reached after the warm-up and followed by a cosine down to 0."""
+    """Peak learning rate, reached after the warm-up and followed by a cosine down to 0."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """muon: weight matrices move along the orthogonal factor of their momentum, which needs fewer steps."""
     warmup: float = 0.02
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = 1e-6
-    """Weight decay of AdamW."""
+    """Share of the weights that a step at learning rate 1 would take away."""
     clip: float = 5.0
     """The gradient is scaled down to this norm where it is larger."""
     ema: float = 0.999
@@ -65,6 +68,13 @@ class TrainingConfig:
         )
         if self.num_positions is not None:
             _checks.whole(self.num_positions, "num_positions", 1)
+        _checks.require(
+            self.optimizer in ("adamw", "muon"), f"optimizer must be 'adamw' or 'muon', but it is {self.optimizer!r}."
+        )
+        _checks.require(
+            not (self.shard and self.optimizer == "muon"),
+            "shard splits weights between processes, but muon needs whole matrices. Leave one of them out.",
+        )
         _checks.positive(self.learning_rate, "learning_rate")
         _checks.positive(self.clip, "clip")
         _checks.require(0 <= self.warmup < 1, f"warmup must lie in [0, 1), but it is {self.warmup}.")

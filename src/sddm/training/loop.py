@@ -27,6 +27,7 @@ from sddm.training.checkpoints import Checkpoint
 from sddm.training.config import TrainingConfig
 from sddm.training.devices import Runner, accelerator, noticing_lost_processes, sharded, split_like, whole
 from sddm.training.ema import EMA
+from sddm.training.optimizers import OPTIMIZERS
 from sddm.training.report import Report
 from sddm.training.signals import Wish, wishes_to_stop
 
@@ -95,9 +96,7 @@ class Trainer:
             else self.accelerator.prepare_model(runner)
         )
         self.weights = dict(diffusion.named_parameters())
-        self.optimizer = torch.optim.AdamW(
-            self.weights.values(), config.learning_rate, weight_decay=config.weight_decay, fused=True
-        )
+        self.optimizer = OPTIMIZERS[config.optimizer](diffusion, config.learning_rate, config.weight_decay)
         self.average = EMA(self.weights.values(), config.ema)
         self.step = 0
         self.total, self.count = 0.0, 0  # of the loss since it was last reported
