@@ -424,7 +424,8 @@ def test_a_prefix_a_file_with_blanks_and_a_temperature_do_what_they_say(run, tmp
         ("--sampler", "euler"),
         ("--sampler", "tau-leaping"),
         ("--sampler", "exact"),
-        ("--grid", "share"),
+        ("--sampler", "sweep"),
+        ("--grid", "time"),
         ("--corrector", "2", "--corrector-factor", "0.5"),
     ],
 )

@@ -52,9 +52,9 @@ class SampleCommand:
     """How many samples."""
     steps: int = 100
     """Steps of the reverse process."""
-    sampler: Literal["euler", "analytical", "tau-leaping", "exact"] | None = None
-    """How to step; analytical for a model that predicts the data, else euler."""
-    grid: Literal["time", "log-share", "share"] = "time"
+    sampler: Literal["euler", "analytical", "sweep", "tau-leaping", "exact"] | None = None
+    """How to step; analytical wherever the model and the process allow it, else euler."""
+    grid: Literal["time", "log-share", "share"] = "share"
     """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
     corrector: int = 0
     """Rounds of correction after each step."""

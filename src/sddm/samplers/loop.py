@@ -19,7 +19,7 @@ from sddm.marginals import Tempered
 from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.ends import finish, start
-from sddm.samplers.grids import Grid, check_grid, uniform_in_time
+from sddm.samplers.grids import Grid, check_grid, uniform_in_share
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, can_be_analytical
 
 BATCH_ELEMENTS = 1 << 24
@@ -75,7 +75,7 @@ def sample(
     generator: torch.Generator | None = None,
     callback: Callback | None = None,
     *,
-    grid: Grid | Tensor = uniform_in_time,
+    grid: Grid | Tensor = uniform_in_share,
     length: int | None = None,
     temperature: float = 1.0,
     seeds: Sequence[int] | None = None,
@@ -115,7 +115,7 @@ def sample(
     length = _choose_length(diffusion, length)
     if not isinstance(grid, Tensor) and not callable(grid):
         raise TypeError(
-            f"grid must be a rule such as sddm.samplers.uniform_in_time or a tensor of times, "
+            f"grid must be a rule such as sddm.samplers.uniform_in_share or a tensor of times, "
             f"but it is a {type(grid).__name__}."
         )
     times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
