@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Int
@@ -75,11 +75,13 @@ class Sddm(Row):
     """A key of `sddm.fit.SCHEDULES`."""
     left: float = 0.02
     """Share of the data left at T."""
-    steps: int = 7_000
+    steps: int = 4_200
     """Training steps."""
-    batch_size: int = 256
+    batch_size: int = 512
     """Rows a step, drawn afresh."""
-    learning_rate: float = 2e-3
+    optimizer: Literal["adamw", "muon"] = "muon"
+    """What moves the weight matrices."""
+    learning_rate: float = 4e-3
     """Peak learning rate."""
     num_positions: int | None = 8
     """Positions a row that the loss evaluates."""
@@ -129,10 +131,11 @@ class Sddm(Row):
             self.steps,
             self.batch_size,
             self.learning_rate,
+            self.optimizer,
             ema=self.ema,
             num_positions=self.num_positions,
             seed=seed,
-            save_every=2_000,
+            save_every=1_000,
             evaluate_every=10**9,
             keep=1,
         )
