@@ -6,6 +6,7 @@ with install_import_hook("sddm", "beartype.beartype"):
     import sddm  # noqa: F401
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
 
@@ -25,3 +26,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20230501)
+
+
+@pytest.fixture
+def without_annotation_checks(monkeypatch):
+    """Users run without them; then the library's own sentences are what they see."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import typing
 
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -317,10 +316,7 @@ EVALUATION = [
 TABLE = [*COMMANDS, *DATA, *TRAINING, *SAMPLING, *EVALUATION]
 
 
-@pytest.fixture(autouse=True)
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+pytestmark = pytest.mark.usefixtures("without_annotation_checks")
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import math
 import traceback
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
@@ -31,13 +30,7 @@ from sddm.samplers import (
 )
 from sddm.schedules import Constant, Exponential, LogSquare, SqrtCosine
 
-
-@pytest.fixture(autouse=True)
-def without_annotation_checks():
-    """Users run without them; then the library's own sentences are what they see."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("without_annotation_checks")
 
 
 class Explicit(MarginalModel):

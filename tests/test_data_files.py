@@ -7,7 +7,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -31,12 +30,6 @@ from sddm.data import (
 )
 
 ROWS = np.array([[0, 1, 2], [2, 2, 0], [1, 0, 0]])
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def csv_bytes(*rows):

@@ -3,7 +3,6 @@
 import csv
 import json
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -26,12 +25,6 @@ EXAMPLES = [
     (COLUMNS, [[0, 1], [1, 0], [2, 1]]),
     (Points("moons"), [[0, 1] * 16, [1] * 32]),
 ]
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def every(examples=EXAMPLES):

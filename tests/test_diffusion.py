@@ -2,7 +2,6 @@
 
 import json
 
-import jaxtyping
 import pytest
 import torch
 from huggingface_hub.errors import HFValidationError
@@ -26,21 +25,6 @@ from sddm.schedules import SCHEDULES, Constant, Exponential, LogSquare
 
 DIM = 3
 LAW = random_law(3, DIM, seed=2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -7,12 +6,6 @@ from hypothesis import strategies as st
 from sddm.data import GrayCode
 
 LARGEST = 2**15 - 1
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def all_patterns():

@@ -37,15 +37,6 @@ MASTER_EQUATION = 1e-7
 """The error of the exact laws, relative to probabilities of 0.01 and more; see `generated_law`."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(params=list(ENUMERABLE.values()), ids=list(ENUMERABLE))
 def make(request):
     return request.param

@@ -40,15 +40,6 @@ RATIO_LOSSES = [ratio_matching, conditional_ratio_matching]
 LOSSES = [*RATIO_LOSSES, x0_cross_entropy, denoising_cross_entropy, ct_elbo]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(params=[uniform, absorbing, one_way])
 def process(request):
     return request.param()

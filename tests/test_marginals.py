@@ -7,7 +7,6 @@ import copy
 import itertools
 from dataclasses import dataclass
 
-import jaxtyping
 import pytest
 import torch
 import torch.nn.functional as F
@@ -132,21 +131,6 @@ def over(cases):
 every_case = over(cases_of(KINDS))
 every_blind_case = over(cases_of(BLIND_KINDS))
 every_kind = over(cases_of(KINDS, ("uniform",)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """As users run; the compiler cannot see through the checks."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def with_random_weights(module, scale=0.4):

@@ -1,7 +1,6 @@
 import math
 from itertools import product
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -14,21 +13,6 @@ ROUNDING = 1e-12
 """Sums of up to a few thousand float64 numbers below 1, divided by their number."""
 REPEATS = 200
 LENGTH = 12
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def seeded(seed):
@@ -120,7 +104,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def simulations(one_thread):
+def simulations():
     """Value and standard error, over and over, for every setting."""
     generator = seeded(0)
     return {

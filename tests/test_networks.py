@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,21 +19,6 @@ ROUNDING = 1e-12
 """Networks below have float64 weights and activations of order 1 to 10, and sums of at most some hundred terms."""
 
 SMALL = {"width": 8, "layers": 2, "heads": 2, "mlp": 12}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def seeded(seed):

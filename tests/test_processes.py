@@ -118,15 +118,6 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 some_schedules = pytest.mark.parametrize("schedule", [LogSquare(0.9), SqrtCosine(1.1)], ids=repr)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Tensors as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def seeded(seed):
     return torch.Generator().manual_seed(seed)
 

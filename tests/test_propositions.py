@@ -36,15 +36,6 @@ PROCESSES = {"symmetric": uniform, "not reversible": one_way}
 EARLY, MIDDLE, LATE = 0.2, 0.5, 0.9
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(params=[2, 3], ids=["D=2", "D=3"])
 def dim(request):
     return request.param

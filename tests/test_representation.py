@@ -10,7 +10,6 @@ numbers to N draws by maximum likelihood exceeds the truth by k / 2N nats on ave
 which is 3 per cent of the 0.58 nats of dependence.
 """
 
-import jaxtyping
 import pytest
 import torch
 import torch.nn.functional as F
@@ -42,15 +41,7 @@ PROCESS = uniform(share=0.4)
 TIMES = (torch.arange(16, dtype=torch.float64) + 0.5) / 16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    """Without annotation checks, as users run, and without sharing such small kernels between threads."""
-    threads, checks = torch.get_num_threads(), jaxtyping.config.jaxtyping_disable
-    torch.set_num_threads(1)
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", checks)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("without_annotation_checks")
 
 
 # ---- exact losses --------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import io
 import itertools
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -70,21 +69,6 @@ from sddm.schedules import Constant, Exponential, LogSquare, SqrtCosine
 ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
 STEPS = {"euler": Euler(), "analytical": Analytical(), "tau-leaping": TauLeaping()}
 LAWS = {"euler": euler_laws, "analytical": analytical_laws, "tau-leaping": single_leap_laws}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Where a test evaluates a model or a schedule thousands of times, checking annotations takes most of its time."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def birth_death(share=0.1):
@@ -787,6 +771,8 @@ class Diverged(MarginalModel):
         return self.from_logits(torch.full((*xt.shape, 3), float("nan")), process, t)
 
 
-def test_a_model_that_predicts_nan_is_named():
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("sampler", [Euler(), Analytical(), Sweep(groups=2)], ids=lambda step: type(step).__name__)
+def test_a_model_that_predicts_nan_is_named(sampler, steps):
     with pytest.raises(ValueError, match="predicts NaN"):
-        sample(Diffusion(uniform(), Diverged()), 3, steps=1, generator=seeded(0))
+        sample(Diffusion(uniform(), Diverged()), 3, steps, sampler, generator=seeded(0))

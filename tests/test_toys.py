@@ -1,4 +1,3 @@
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -12,12 +11,6 @@ STANDARD_ERRORS = 5
 """A claim about a mean fails by chance once in two million runs; the seeds are fixed besides."""
 RARE = 1e-6
 """The same for a chi-square or Kolmogorov-Smirnov test."""
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def seeded(seed):

@@ -5,7 +5,6 @@ import itertools
 import math
 import sys
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -21,21 +20,6 @@ from sddm.training.batches import generator_of
 DIM = 4
 PROCESS = uniform()
 SIZES = {"width": 8, "layers": 1, "heads": 2, "mlp": 16}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Kernels as small as those below are not worth sharing out between threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def without_annotation_checks(monkeypatch):
-    """Users run without them; then the library's own sentences are what they see."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def tiny(seed=0, make=Energy.mlp, **sizes):
@@ -78,6 +62,7 @@ def run(diffusion=None, *, data_seed=0, noise_seed=0, steps=5, **options):
         ({"warmup": 1.0}, ValueError, r"warmup must lie in \[0, 1\), but it is 1.0"),
         ({"warmup": -0.1}, ValueError, r"warmup must lie in \[0, 1\), but it is -0.1"),
         ({"ema": 1.0}, ValueError, r"ema must lie in \[0, 1\), but it is 1.0"),
+        ({"ema_share": 0.0}, ValueError, r"ema_share must lie in \(0, 1\], but it is 0.0"),
         ({"ema": -0.5}, ValueError, r"ema must lie in \[0, 1\), but it is -0.5"),
     ],
 )
@@ -131,11 +116,12 @@ def test_training_takes_each_step_at_the_learning_rate_of_the_curve(monkeypatch)
 # ---- the moving average --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("share", [0.1, 0.4])
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.999])
-def test_the_moving_average_is_its_formula(decay):
-    """shadow <- d * shadow + (1 - d) * weights, with d = min(decay, (1 + step) / (10 + step))."""
+def test_the_moving_average_is_its_formula(decay, share):
+    """shadow <- d * shadow + (1 - d) * weights, with d = min(decay, (1 + step) / (1 / share + step))."""
     module = nn.Linear(3, 2).double()
-    average = EMA(module.parameters(), decay)
+    average = EMA(module.parameters(), decay, share)
     shadow = weights(module).clone()
     generator = seeded(0)
     for step in range(30):
@@ -143,7 +129,7 @@ def test_the_moving_average_is_its_formula(decay):
             for weight in module.parameters():
                 weight.add_(torch.randn(weight.shape, generator=generator, dtype=torch.float64))
         average.update()
-        d = min(decay, (1 + step) / (10 + step))
+        d = min(decay, (1 + step) / (1 / share + step))
         shadow = d * shadow + (1 - d) * weights(module)
         with average.applied():
             torch.testing.assert_close(weights(module), shadow, rtol=1e-13, atol=1e-13)

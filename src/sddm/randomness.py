@@ -94,8 +94,12 @@ def invert_cdf(weights: Float[Tensor, "*shape states"], uniforms: Float64[Tensor
     states = weights.shape[-1]
     rows = weights.reshape(-1, states)
     chunk = max(1, CHUNK_ELEMENTS // states)
-    drawn = [_invert_rows(w, u) for w, u in zip(rows.split(chunk), uniforms.reshape(-1, 1).split(chunk), strict=True)]
-    return torch.cat(drawn).reshape(weights.shape[:-1])
+    parts = zip(rows.split(chunk), uniforms.reshape(-1, 1).split(chunk), strict=True)
+    drawn = torch.cat([_invert_rows(w, u) for w, u in parts])
+    # No comparison with NaN holds, so that the search runs past the end.
+    if drawn.numel() and int(drawn.max()) >= states:
+        raise ValueError("The model predicts NaN, so that nothing can be drawn. Did its training diverge?")
+    return drawn.reshape(weights.shape[:-1])
 
 
 def _invert_rows(weights: Float[Tensor, "rows states"], u: Float64[Tensor, "rows 1"]) -> Int[Tensor, "rows"]:

@@ -35,6 +35,8 @@ class TrainingConfig:
     """The gradient is scaled down to this norm where it is larger."""
     ema: float = 0.999
     """Decay of the moving average of the weights, which is what training returns."""
+    ema_share: float = 0.1
+    """The average reaches back over no more than about this share of the steps; up to 0.5 removes more noise."""
     num_positions: int | None = None
     """How many positions of each row the loss evaluates; all of them if not given."""
     accumulate: int = 1
@@ -79,6 +81,7 @@ class TrainingConfig:
         _checks.positive(self.clip, "clip")
         _checks.require(0 <= self.warmup < 1, f"warmup must lie in [0, 1), but it is {self.warmup}.")
         _checks.require(0 <= self.ema < 1, f"ema must lie in [0, 1), but it is {self.ema}.")
+        _checks.require(0 < self.ema_share <= 1, f"ema_share must lie in (0, 1], but it is {self.ema_share}.")
         _checks.require(
             0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, but it is {self.weight_decay}."
         )

@@ -14,11 +14,12 @@ from sddm.training.devices import local_part
 class EMA:
     """shadow <- decay * shadow + (1 - decay) * weight after every step.
 
-    Early on the decay is (1 + step) / (10 + step) where that is smaller, so that the start is forgotten quickly.
+    The decay is (1 + step) / (1 / share + step) where that is smaller: the average reaches back over this share of the
+    steps so far, whatever their number, and forgets the start.
     """
 
-    def __init__(self, weights: Iterable[Tensor], decay: float) -> None:
-        self.decay = decay
+    def __init__(self, weights: Iterable[Tensor], decay: float, share: float = 0.1) -> None:
+        self.decay, self.share = decay, share
         self.steps = 0
         # Of weights that are split between processes, each averages its own part.
         self._weights = [local_part(weight).detach() for weight in weights]
@@ -27,7 +28,7 @@ class EMA:
     @torch.no_grad()
     def update(self) -> None:
         """Take in the weights as they are now."""
-        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        decay = min(self.decay, (1 + self.steps) / (1 / self.share + self.steps))
         torch._foreach_lerp_(self._shadows, self._weights, 1 - decay)
         self.steps += 1
 

@@ -97,7 +97,7 @@ class Trainer:
         )
         self.weights = dict(diffusion.named_parameters())
         self.optimizer = OPTIMIZERS[config.optimizer](diffusion, config.learning_rate, config.weight_decay)
-        self.average = EMA(self.weights.values(), config.ema)
+        self.average = EMA(self.weights.values(), config.ema, config.ema_share)
         self.step = 0
         self.total, self.count = 0.0, 0  # of the loss since it was last reported
         self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in diffusion.modules())
