@@ -185,6 +185,7 @@ TRAINING = [
             ("weight-decay", "-1", r"weight_decay must be at least 0"),
             ("clip", "0", r"clip must be above 0"),
             ("ema", "1", r"ema must lie in \[0, 1\)"),
+            ("ema-share", "0", r"ema_share must lie in \(0, 1\]"),
             ("num-positions", "0", r"num_positions must be at least 1"),
             ("num-positions", "6", r"num_positions is 6, but the data have only 5 positions"),
             ("accumulate", "0", r"accumulate must be at least 1"),

@@ -768,7 +768,8 @@ class Diverged(MarginalModel):
         self.length, self.implicit = 2, True
 
     def forward(self, process, xt, t, positions=None, given=None, padding=None):
-        return self.from_logits(torch.full((*xt.shape, 3), float("nan")), process, t)
+        here = xt if positions is None else positions
+        return self.from_logits(torch.full((*here.shape, 3), float("nan")), process, t)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
