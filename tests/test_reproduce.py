@@ -75,6 +75,12 @@ def test_a_cell_with_another_recipe_is_run_again(tmp_path):
     assert values(tmp_path) == [20, 28, 30, 42]
 
 
+def test_cells_of_another_recipe_are_not_mixed_with_those_of_todays(tmp_path):
+    reproduce(Squares(), tmp_path, tmp_path / "work")
+    reproduce(Squares(factor=2), tmp_path, tmp_path / "work", cells=["3/*"])
+    assert values(tmp_path) == [30, 42]
+
+
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [(["2"], ["2/5", "2/7"]), (["7"], ["2/7", "3/7"]), (["3/*"], ["3/5", "3/7"]), (["2/5", "3/7"], ["2/5", "3/7"])],

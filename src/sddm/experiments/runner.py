@@ -78,7 +78,7 @@ def reproduce(
     jobs = [(cell, seed) for seed in range(repeats) for cell in chosen]
     for number, (cell, seed) in enumerate(jobs, start=1):
         path = store / f"{slug(f'{cell.name}-{seed}')}.json"
-        recipe = json.loads(json.dumps(experiment.recipe(cell)))
+        recipe = _recipe(experiment, cell)
         if (known := _finished(path, recipe)) is None:
             _say(f"[{number}/{len(jobs)}] {cell.name}, seed {seed}: running")
             began = time.monotonic()
@@ -101,15 +101,22 @@ def reproduce(
 
 
 def _collect(experiment: Experiment, out: Path) -> list[dict[str, Any]]:
-    """All finished cells, in one file, and tables."""
+    """All finished cells, in one file, and tables. Those of another recipe than today's are left out."""
     folder = out / experiment.name
-    order = {cell: place for place, cell in enumerate(experiment.cells())}
+    cells = experiment.cells()
+    order, recipes = {cell: i for i, cell in enumerate(cells)}, {cell: _recipe(experiment, cell) for cell in cells}
     found = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "cells").glob("*.json")]
-    results = [value for value in found if Cell(value["row"], value["column"]) in order]
+    results = [value for value in found if value["recipe"] == recipes.get(Cell(value["row"], value["column"]))]
     results.sort(key=lambda value: (order[Cell(value["row"], value["column"])], value["seed"]))
     _files.write_json(out / f"{experiment.name}.json", results)
     experiment.report(results, folder)
     return results
+
+
+def _recipe(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """As it is read back from JSON, where tuples are lists."""
+    recipe: dict[str, Any] = json.loads(json.dumps(experiment.recipe(cell)))
+    return recipe
 
 
 def _finished(path: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
