@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -75,21 +75,17 @@ class Sddm(Row):
     """A key of `sddm.fit.SCHEDULES`."""
     left: float = 0.02
     """Share of the data left at T."""
-    steps: int = 4_000
+    steps: int = 7_000
     """Training steps."""
-    batch_size: int = 512
+    batch_size: int = 256
     """Rows a step, drawn afresh."""
-    optimizer: Literal["adamw", "muon"] = "muon"
-    """What moves the weight matrices."""
-    learning_rate: float = 4e-3
+    learning_rate: float = 2e-3
     """Peak learning rate."""
-    weight_decay: float = 0.1
-    """Share of the weights that a step at learning rate 1 would take away."""
     num_positions: int | None = 8
     """Positions a row that the loss evaluates."""
-    ema_share: float = 0.4
-    """Share of the training over which weights are averaged."""
-    sampling_steps: int = 7
+    ema: float = 0.999
+    """Decay of the averaged weights."""
+    sampling_steps: int = 8
     """Steps of the reverse process."""
     grid: str = "share"
     """A key of `sddm.samplers.GRIDS`."""
@@ -133,13 +129,10 @@ class Sddm(Row):
             self.steps,
             self.batch_size,
             self.learning_rate,
-            self.optimizer,
-            weight_decay=self.weight_decay,
-            ema=0.99999,
-            ema_share=self.ema_share,
+            ema=self.ema,
             num_positions=self.num_positions,
             seed=seed,
-            save_every=1_000,
+            save_every=2_000,
             evaluate_every=10**9,
             keep=1,
         )
@@ -209,9 +202,7 @@ def small() -> dict[str, Row]:
         "EB-GFN": Compared(system="EB-GFN", steps=5_000, batch_size=64),
         "SDDM": Sddm(many=100_000),
     }
-    transformer = Sddm(
-        batch_size=64, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-6, ema_share=0.1, sampling_steps=50
-    )
+    transformer = Sddm(batch_size=64, sampling_steps=50)
     costly = replace(transformer, repeats=4, many=16_000)
     ablation = {
         "energy": replace(costly, model="energy", steps=6_000, num_positions=2),
@@ -230,7 +221,7 @@ def paper() -> dict[str, Row]:
     rows = {}
     for name, row in small().items():
         if isinstance(row, Sddm):
-            row = replace(row, steps=300_000, batch_size=128, sampling_steps=100, **longer)
+            row = replace(row, steps=300_000, batch_size=128, ema=0.9999, sampling_steps=100, **longer)
         elif isinstance(row, Compared):
             row = replace(row, steps=100_000, batch_size=128, **longer)
         rows[name] = row
