@@ -18,7 +18,7 @@ from sddm.marginals import Energy
 from sddm.metrics import hamming_mmd
 from sddm.networks import MLPEnergy
 from sddm.processes import Uniform
-from sddm.samplers import Trajectory, sample
+from sddm.samplers import Sweep, Trajectory, sample
 from sddm.schedules import LogSquare
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import generator_of
@@ -32,12 +32,12 @@ class DemoConfig:
     """Folder for the pictures, the figures and the model."""
     density: str = "checkerboard"
     """Which of the seven densities: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard."""
-    steps: int = 7_000
+    steps: int = 2_000
     """Training steps."""
     samples: int = 8_000
     """How many samples to draw and measure."""
-    sampling_steps: int = 42
-    """Steps of the reverse process."""
+    sampling_steps: int = 12
+    """Sweeps of the reverse process."""
     seed: int = 0
     """Seed of everything."""
 
@@ -55,10 +55,10 @@ def run(config: DemoConfig) -> dict[str, float]:
     sampling, fresh = (generator_of(config.seed, purpose, 0) for purpose in ("sampling", "fresh data"))
     torch.manual_seed(config.seed)
     process = Uniform(toy.num_states, LogSquare(1.0)).leaving(0.02)
-    diffusion = Diffusion(process, Energy(MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0)))
+    diffusion = Diffusion(process, Energy(MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0), implicit=False))
 
     print(f"Training an energy model of {config.density} by conditional ratio matching.")
-    recipe = TrainingConfig(config.steps, 128, learning_rate=5e-3, num_positions=8, seed=config.seed)
+    recipe = TrainingConfig(config.steps, 256, 4e-3, optimizer="muon", num_positions=8, seed=config.seed)
 
     def rows(step: int) -> Int[Tensor, "batch dim"]:
         return toy.tokens(recipe.batch_size, generator_of(config.seed, "data", step))
@@ -66,7 +66,7 @@ def run(config: DemoConfig) -> dict[str, float]:
     trained = train(diffusion, rows, recipe)
 
     path = Trajectory(every=max(1, config.sampling_steps // 6))
-    tokens = sample(trained, config.samples, steps=config.sampling_steps, generator=sampling, callback=path)
+    tokens = sample(trained, config.samples, config.sampling_steps, Sweep(), generator=sampling, callback=path)
     model, floor = (
         hamming_mmd(x, toy.tokens(config.samples, fresh)) for x in (tokens, toy.tokens(config.samples, fresh))
     )
