@@ -174,6 +174,7 @@ def exact_variances(diffusion, num_times):
     return true, true + (means[0::2] - means[1::2]).square().sum(0) / num_times**2
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 def test_the_standard_error_is_that_of_the_estimate_and_never_too_small_on_average(make):
     diffusion, num_times, repeats, row = table(make(), DIM), 128, 400, 5
     true, reported = exact_variances(diffusion, num_times)

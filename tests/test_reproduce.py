@@ -141,6 +141,7 @@ def test_one_recipe_serves_all_densities():
             assert all(recipe == recipes[0] for recipe in recipes)
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tmp_path, monkeypatch, tiny):
     """No seed that makes points to train on makes points to measure with, or another such draw of the metric."""
     drawn, tokens = [], Toy.tokens
@@ -166,6 +167,7 @@ def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tm
         assert len(set(drawn) - made) == row.repeats + 1 + isinstance(system, rows.Sddm) + isinstance(system, rows.Data)
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 def test_every_row_runs_and_leaves_its_figures(tmp_path, capsys, tiny):
     arguments = ["reproduce", "synthetic", "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")]
     main([*arguments, "--cells", "*/moons"])
