@@ -123,6 +123,9 @@ def test_a_training_by_muon_that_was_stopped_goes_on_to_the_same_weights(tmp_pat
     assert torch.equal(trained(10, out=tmp_path, resume=True)[0], trained(10)[0])
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 def test_muon_on_split_weights_and_unknown_optimizers_are_refused():
+    with pytest.raises(ValueError, match="optimizer must be one of adamw, muon, but it is 'sgd'"):
+        TrainingConfig(optimizer="sgd")
     with pytest.raises(ValueError, match="muon needs whole matrices"):
         TrainingConfig(optimizer="muon", shard=True)

@@ -67,7 +67,7 @@ def hamming_mmd(
     laws are equal or nearly so this makes the standard error some 10 or 20 percent large rather than too small.
 
     Memory holds one chunk x chunk block of the kernel and features of two chunks of rows, whatever the number of
-    rows. The dtype is that of a block; blocks are added up in float64. Float32 is twice as fast (on a GPU, more), and
+    rows. The dtype is that of a block; blocks are added up in float64. Float32 is twice as fast, and
     its rounding, below 1e-8 in the value, is far below the standard error of any number of rows one can wait for.
 
     >>> x = torch.randint(2, (500, 32), generator=torch.Generator().manual_seed(0))

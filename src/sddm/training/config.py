@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sddm import _checks
+from sddm.training.optimizers import OPTIMIZERS
 
 MAX_STEPS = 999_999_999
 """The names of checkpoints have nine digits."""
@@ -26,7 +27,7 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     """Peak learning rate, reached after the warm-up and followed by a cosine down to 0."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """muon: weight matrices move along the orthogonal factor of their momentum, which needs fewer steps."""
+    """muon: weight matrices move along the orthogonal factor of their momentum, which may need fewer steps."""
     warmup: float = 0.02
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = 1e-6
@@ -71,7 +72,8 @@ class TrainingConfig:
         if self.num_positions is not None:
             _checks.whole(self.num_positions, "num_positions", 1)
         _checks.require(
-            self.optimizer in ("adamw", "muon"), f"optimizer must be 'adamw' or 'muon', but it is {self.optimizer!r}."
+            self.optimizer in OPTIMIZERS,
+            f"optimizer must be one of {', '.join(OPTIMIZERS)}, but it is {self.optimizer!r}.",
         )
         _checks.require(
             not (self.shard and self.optimizer == "muon"),
