@@ -186,6 +186,9 @@ TRAINING = [
             ("clip", "0", r"clip must be above 0"),
             ("ema", "1", r"ema must lie in \[0, 1\)"),
             ("ema-share", "0", r"ema_share must lie in \(0, 1\]"),
+            ("noise-weight", "3", r"noise_weight must lie in \[0, 2\], but it is 3\.0"),
+            ("pool", "7", r"pool must be at least 8, but it is 7"),
+            ("pool", BIG, r"pool must be at most 1000000"),
             ("num-positions", "0", r"num_positions must be at least 1"),
             ("num-positions", "6", r"num_positions is 6, but the data have only 5 positions"),
             ("accumulate", "0", r"accumulate must be at least 1"),
@@ -198,6 +201,9 @@ TRAINING = [
             ("save-every", "0", r"save_every must be at least 1"),
             ("keep", "0", r"keep must be at least 1"),
         ]
+    ),
+    row(
+        "pool without return", f"{TRAIN} --pool 16 --process absorbing", r"pool needs a process under which every value"
     ),
     row("folder of another run", f"{TRAIN} --out run", r"already holds a run\. Go on with it by --resume, or name"),
     row("folder is a file", f"{TRAIN} --out table.csv", r"'table\.csv' is a file\. Name a folder for the run"),

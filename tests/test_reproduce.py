@@ -111,7 +111,16 @@ def test_tables_are_markdown():
 
 # ---- the seven densities -------------------------------------------------------------------------------------------
 
-TINY = {"steps": 3, "batch_size": 4, "sampling_steps": 2, "samples": 8, "repeats": 2, "many": 16, "held_out": 4}
+TINY = {
+    "steps": 3,
+    "batch_size": 4,
+    "pool": 8,
+    "sampling_steps": 2,
+    "samples": 8,
+    "repeats": 2,
+    "many": 16,
+    "held_out": 4,
+}
 
 
 @pytest.fixture
@@ -130,7 +139,7 @@ def test_a_row_for_each_figure_of_the_paper_and_a_cell_for_each_density():
     assert set(synthetic.PAPER) <= {cell.row for cell in experiment.cells()}
     assert {cell.column for cell in experiment.cells()} == set(DENSITIES)
     assert all(len(row) == len(DENSITIES) for row in synthetic.PAPER.values())
-    assert len(experiment.cells()) == 13 * 7
+    assert len(experiment.cells()) == 14 * 7
 
 
 def test_one_recipe_serves_all_densities():
@@ -190,7 +199,7 @@ def test_rows_that_differ_in_the_sampler_share_a_training_and_others_do_not():
     small = rows.small()
     assert small["hollow + analytical"].training == small["hollow + euler"].training
     names = [row.training for row in small.values()]
-    assert len(set(names)) == len(names) - 4
+    assert len(set(names)) == len(names) - 5
     assert replace(small["SDDM"], steps=10).training != small["SDDM"].training
     assert replace(small["SDDM"], many=10).training == small["SDDM"].training
 

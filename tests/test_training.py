@@ -63,6 +63,7 @@ def run(diffusion=None, *, data_seed=0, noise_seed=0, steps=5, **options):
         ({"warmup": -0.1}, ValueError, r"warmup must lie in \[0, 1\), but it is -0.1"),
         ({"ema": 1.0}, ValueError, r"ema must lie in \[0, 1\), but it is 1.0"),
         ({"ema_share": 0.0}, ValueError, r"ema_share must lie in \(0, 1\], but it is 0.0"),
+        ({"noise_weight": -0.1}, ValueError, r"noise_weight must lie in \[0, 2\], but it is -0.1"),
         ({"ema": -0.5}, ValueError, r"ema must lie in \[0, 1\), but it is -0.5"),
     ],
 )

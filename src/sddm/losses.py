@@ -21,6 +21,7 @@ from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.marginals import Marginals, at_positions
 from sddm.networks.chunks import in_chunks
+from sddm.pool import check_process, posterior, without_own_token
 from sddm.processes import Process
 from sddm.randomness import CHUNK_ELEMENTS, Stream, random_positions, stratified_times
 
@@ -38,6 +39,8 @@ class Noised:
     xt: Int[Tensor, "batch num"]
     marginals: Marginals
     sees_own_token: bool
+    posterior: Float[Tensor, "batch num symbols"] | None = None
+    """p(x_0^d | x_t) by a pool of data, which stands for the x_0^d that was noised."""
 
     def forbid_own_token(self, loss: str) -> None:
         """Refuse a model whose prediction at d looks at x_t^d: it would learn to copy what it should predict."""
@@ -45,6 +48,13 @@ class Noised:
             raise ValueError(
                 f"{loss} needs a model whose prediction at d does not look at x_t^d, but this one does. "
                 "Train it with denoising_cross_entropy or ct_elbo."
+            )
+
+    def forbid_pool(self, loss: str) -> None:
+        """Refuse a pool where the loss is not linear in the law of x_0^d."""
+        if self.posterior is not None:
+            raise ValueError(
+                f"{loss} cannot take its mean over a pool. Leave out the pool, or use conditional_ratio_matching."
             )
 
 
@@ -61,6 +71,8 @@ class Draws:
     positions: Int[Tensor, "batch num"] | None
     condition: Bool[Tensor, "batch dim"] | None
     padding: Bool[Tensor, "batch dim"] | None
+    posterior: Float[Tensor, "batch num symbols"] | None = None
+    """p(x_0^d | x_t) at the evaluated positions by a pool of data, if there is one."""
 
     def rows(self, rows: slice) -> Draws:
         """Some rows of the batch."""
@@ -84,6 +96,7 @@ def draw(
     condition: Bool[Tensor, "batch dim"] | None = None,
     padding: Bool[Tensor, "batch dim"] | None = None,
     num_positions: int | None = None,
+    pool: Int[Tensor, "pool dim"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Draws:
     """Check the arguments of a loss and draw what is not given; they are explained at `Loss.__call__`."""
@@ -109,11 +122,24 @@ def draw(
     if condition is not None:
         xt = torch.where(condition, x0, xt)
     draws = Draws(x0, t, xt, None, condition, padding)
-    if num_positions is None:
-        return draws
-    _checks.whole(num_positions, "num_positions", 1)
-    _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
-    return replace(draws, positions=random_positions(batch, dim, num_positions, generator, x0.device, draws.silent))
+    if num_positions is not None:
+        _checks.whole(num_positions, "num_positions", 1)
+        _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
+        positions = random_positions(batch, dim, num_positions, generator, x0.device, draws.silent)
+        draws = replace(draws, positions=positions)
+    if pool is not None:
+        pool = _check_pool(pool, draws, process)
+        draws = replace(draws, posterior=at_positions(posterior(process, xt, t, pool), draws.positions))
+    return draws
+
+
+def _check_pool(pool: Tensor, draws: Draws, process: Process) -> Int[Tensor, "pool dim"]:
+    pool = _checks.tokens(pool, process.num_states, "pool", length=draws.x0.shape[1], device=draws.x0.device)
+    _checks.require(
+        draws.silent is None, "pool: its targets are for whole rows. Leave out condition and padding, or the pool."
+    )
+    check_process(process)
+    return pool
 
 
 class Loss:
@@ -133,6 +159,7 @@ class Loss:
         condition: Bool[Tensor, "batch dim"] | None = None,
         padding: Bool[Tensor, "batch dim"] | None = None,
         num_positions: int | None = None,
+        pool: Int[Tensor, "pool dim"] | None = None,
         weight: TimeWeight | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "batch dim"]:
@@ -141,6 +168,7 @@ class Loss:
         t: times in [0, T], stratified over the batch if not given.    xt: the noised data, drawn if not given.
         condition: positions that stay clean and count 0.              padding: positions that do not exist; count 0.
         num_positions: how many to evaluate; all if None.              weight: a weight for each time.
+        pool: rows of data, x0 among them, over which the target is averaged (see `sddm.pool`); for cross entropies.
         generator: the source of every draw.
         """
         draws = draw(
@@ -151,6 +179,7 @@ class Loss:
             condition=condition,
             padding=padding,
             num_positions=num_positions,
+            pool=pool,
             generator=generator,
         )
         return self.at(diffusion, draws, weight)
@@ -159,7 +188,8 @@ class Loss:
         """The values at given draws."""
         marginals = diffusion(draws.xt, draws.t, draws.positions, draws.condition, draws.padding)
         x0, xt = (at_positions(x, draws.positions) for x in (draws.x0, draws.xt))
-        noised = Noised(diffusion.process, draws.t, x0, xt, marginals, diffusion.model.sees_own_token)
+        seen = diffusion.model.sees_own_token
+        noised = Noised(diffusion.process, draws.t, x0, xt, marginals, seen, draws.posterior)
         values = self.value(noised)
         if weight is not None:
             values = values * _weights(weight, draws.t).to(values.dtype)[:, None]
@@ -181,6 +211,7 @@ def _weights(weight: TimeWeight, t: Float64[Tensor, "batch"]) -> Tensor:
 def ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
     """- log p_t(x_t^d | x_t^{\\d}), categorical ratio matching (the paper's Proposition 3.4)."""
     noised.forbid_own_token("ratio_matching")
+    noised.forbid_pool("ratio_matching")
     return -noised.marginals.log_xt.gather(-1, noised.xt[..., None]).squeeze(-1)
 
 
@@ -192,8 +223,10 @@ def conditional_ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
     and the minimiser of `ratio_matching`, and less variance.
     """
     noised.forbid_own_token("conditional_ratio_matching")
-    process = noised.process
-    return -process._expected(noised.x0, process._integral(0.0, noised.t), noised.marginals.log_xt)
+    process, tau, log_xt = noised.process, noised.process._integral(0.0, noised.t), noised.marginals.log_xt
+    if noised.posterior is not None:
+        return -_mean(log_xt, process._push(without_own_token(process, noised.posterior, noised.xt, noised.t), tau))
+    return -process._expected(noised.x0, tau, log_xt)
 
 
 @Loss
@@ -201,6 +234,8 @@ def x0_cross_entropy(noised: Noised) -> Float[Tensor, "batch num"]:
     """- log p_{0|t}(x_0^d | x_t^{\\d}), for models that predict x_0."""
     noised.forbid_own_token("x0_cross_entropy")
     log_x0 = noised.marginals.require_x0("x0_cross_entropy")
+    if noised.posterior is not None:
+        return -_mean(log_x0, without_own_token(noised.process, noised.posterior, noised.xt, noised.t))
     return -log_x0.gather(-1, noised.x0[..., None]).squeeze(-1)
 
 
@@ -213,8 +248,10 @@ def denoising_cross_entropy(noised: Noised) -> Float[Tensor, "batch num"]:
     log_x0 = noised.marginals.require_x0("denoising_cross_entropy")
     process = noised.process
     likelihood = process._likelihood(noised.xt, process._integral(0.0, noised.t), log_x0.dtype)
-    posterior = torch.log_softmax(log_x0 + likelihood.log(), dim=-1)
-    return -posterior.gather(-1, noised.x0[..., None]).squeeze(-1)
+    log_posterior = torch.log_softmax(log_x0 + likelihood.log(), dim=-1)
+    if noised.posterior is not None:
+        return -_mean(log_posterior, noised.posterior)
+    return -log_posterior.gather(-1, noised.x0[..., None]).squeeze(-1)
 
 
 @Loss
@@ -228,6 +265,7 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
 
         sum_{x != y} Q_t(y, x) [ q(x) p(y) / p(x)  -  q(y)  +  q(y) (f(y) - f(x)) ].
     """
+    noised.forbid_pool("ct_elbo")
     value = _ct_elbo_at_drawn_token if noised.sees_own_token else _ct_elbo
     source, push = noised.marginals.unpushed()
 
@@ -236,6 +274,13 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
 
     at_once = max(1, CHUNK_ELEMENTS // 4 // (source.shape[0] * source.shape[2]))
     return in_chunks(some, (noised.x0, noised.xt, source), at_once, dim=1)
+
+
+def _mean(
+    values: Float[Tensor, "batch num symbols"], law: Float[Tensor, "batch num symbols"]
+) -> Float[Tensor, "batch num"]:
+    """The mean of values under a law; where it has no weight, values may be infinite."""
+    return torch.where(law > 0, law.to(values.dtype) * values, 0).sum(-1)
 
 
 def _ct_elbo(

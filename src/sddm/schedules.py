@@ -126,6 +126,11 @@ class SqrtCosine(Schedule):
         linear = self._root_at_edge * (1 - t) / self.EDGE
         return self.scale * (1 - torch.where(t > 1 - self.EDGE, linear, smooth))
 
+    def _inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
+        root = 1 - integral / self.scale
+        smooth = 1 - 2 / math.pi * torch.asin(root.clamp(0, 1) ** 2)
+        return torch.where(root < self._root_at_edge, 1 - self.EDGE * root / self._root_at_edge, smooth)
+
     @property
     def _root_at_edge(self) -> float:
         return math.sqrt(math.sin(math.pi / 2 * self.EDGE))

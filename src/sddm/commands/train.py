@@ -14,6 +14,7 @@ from sddm import _checks
 from sddm.commands import runs
 from sddm.data import load
 from sddm.fit import ModelConfig, few_positions, fresh
+from sddm.pool import check_process
 from sddm.training import TrainingConfig, train
 
 Flat = tyro.conf.arg(name="")
@@ -58,6 +59,8 @@ def run(command: TrainCommand) -> None:
             training.num_positions <= data.length,
             f"num_positions is {training.num_positions}, but the data have only {data.length} positions.",
         )
+    if training.pool is not None:
+        check_process(diffusion.process)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     shares = processes * training.accumulate
     _checks.require(

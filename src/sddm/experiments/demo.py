@@ -19,9 +19,12 @@ from sddm.metrics import hamming_mmd
 from sddm.networks import MLPEnergy
 from sddm.processes import Uniform
 from sddm.samplers import Sweep, Trajectory, sample
-from sddm.schedules import LogSquare
+from sddm.schedules import SqrtCosine
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import generator_of
+
+POOL = 2_048
+"""Fresh points a step, over which the targets are averaged."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class DemoConfig:
     """Folder for the pictures, the figures and the model."""
     density: str = "checkerboard"
     """Which of the seven densities: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard."""
-    steps: int = 2_000
+    steps: int = 1_200
     """Training steps."""
     samples: int = 8_000
     """How many samples to draw and measure."""
@@ -54,14 +57,25 @@ def run(config: DemoConfig) -> dict[str, float]:
     toy = Toy(config.density)
     sampling, fresh = (generator_of(config.seed, purpose, 0) for purpose in ("sampling", "fresh data"))
     torch.manual_seed(config.seed)
-    process = Uniform(toy.num_states, LogSquare(1.0)).leaving(0.02)
-    diffusion = Diffusion(process, Energy(MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0), implicit=False))
+    process = Uniform(toy.num_states, SqrtCosine(1.0)).leaving(0.02)
+    network = MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0)
+    diffusion = Diffusion(process, Energy(network, implicit=False, fading=True))
 
     print(f"Training an energy model of {config.density} by conditional ratio matching.")
-    recipe = TrainingConfig(config.steps, 256, 4e-3, optimizer="muon", num_positions=8, seed=config.seed)
+    recipe = TrainingConfig(
+        config.steps,
+        batch_size=512,
+        learning_rate=5e-3,
+        optimizer="muon",
+        ema_share=0.2,
+        noise_weight=2.0,
+        num_positions=8,
+        pool=POOL,
+        seed=config.seed,
+    )
 
-    def rows(step: int) -> Int[Tensor, "batch dim"]:
-        return toy.tokens(recipe.batch_size, generator_of(config.seed, "data", step))
+    def rows(step: int) -> Int[Tensor, "pool dim"]:
+        return toy.tokens(POOL, generator_of(config.seed, "data", step))
 
     trained = train(diffusion, rows, recipe)
 

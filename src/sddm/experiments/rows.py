@@ -71,20 +71,28 @@ class Sddm(Row):
     """A key of `MODELS`."""
     sampler: str = "sweep"
     """A key of `sddm.samplers.SAMPLERS`."""
-    schedule: str = "log-square"
-    """A key of `sddm.fit.SCHEDULES`."""
+    schedule: str = "sqrt-cosine"
+    """A key of `sddm.fit.SCHEDULES`. Under this one the share of the data left falls nearly evenly with time."""
     left: float = 0.02
     """Share of the data left at T."""
-    steps: int = 7_000
+    steps: int = 2_400
     """Training steps."""
-    batch_size: int = 256
+    batch_size: int = 1_024
     """Rows a step, drawn afresh."""
-    learning_rate: float = 2e-3
+    pool: int = 4_096
+    """Rows a step over which targets are averaged, those of the batch among them."""
+    optimizer: str = "muon"
+    """A key of `sddm.training.optimizers.OPTIMIZERS`."""
+    learning_rate: float = 5e-3
     """Peak learning rate."""
+    noise_weight: float = 2.0
+    """The loss counts 1 / a^this where the share a of the data is left."""
     num_positions: int | None = 8
     """Positions a row that the loss evaluates."""
     ema: float = 0.999
     """Decay of the averaged weights."""
+    ema_share: float = 0.2
+    """The average reaches back over no more than about this share of the steps."""
     sampling_steps: int = 8
     """Steps of the reverse process."""
     grid: str = "share"
@@ -125,18 +133,10 @@ class Sddm(Row):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             fresh = self.diffusion(toy)
-        config = TrainingConfig(
-            self.steps,
-            self.batch_size,
-            self.learning_rate,
-            ema=self.ema,
-            num_positions=self.num_positions,
-            seed=seed,
-            save_every=2_000,
-            evaluate_every=10**9,
-            keep=1,
-        )
-        return train(fresh, fresh_rows(toy, self.batch_size, seed), config, out=folder, resume=True)
+        shared = {field.name for field in fields(self)} & {field.name for field in fields(TrainingConfig)}
+        settings = {name: getattr(self, name) for name in shared}
+        config = TrainingConfig(**settings, seed=seed, save_every=500, evaluate_every=10**9, keep=1)
+        return train(fresh, fresh_rows(toy, self.pool, seed), config, out=folder, resume=True)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def fresh_rows(toy: Toy, batch_size: int, seed: int) -> Batches:
 
 
 def _energy_mlp(process: Uniform, length: int) -> MarginalModel:
-    return Energy(MLPEnergy(length, time_scale=10.0, input_gain=4.0), implicit=False)
+    return Energy(MLPEnergy(length, time_scale=10.0, input_gain=4.0), implicit=False, fading=True)
 
 
 SIZES: dict[str, Any] = {"width": 64, "layers": 3, "heads": 2, "mlp": 256}
@@ -201,6 +201,7 @@ def small() -> dict[str, Row]:
         "ALOE+": Compared(system="ALOE+", steps=4_000),
         "EB-GFN": Compared(system="EB-GFN", steps=5_000, batch_size=64),
         "SDDM": Sddm(many=100_000),
+        "SDDM, 20 analytical steps": Sddm(many=100_000, sampler="analytical", sampling_steps=20),
     }
     transformer = Sddm(batch_size=64, sampling_steps=50)
     costly = replace(transformer, repeats=4, many=16_000)

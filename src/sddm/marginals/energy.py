@@ -7,6 +7,7 @@ from typing import Any
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from sddm import _checks
 from sddm.marginals.base import MarginalModel, Marginals, all_positions, num_classes
 from sddm.networks import EnergyNetwork, MLPEnergy, TransformerEnergy
 from sddm.processes import Process
@@ -16,12 +17,20 @@ class Energy(MarginalModel):
     """p(X^d = c | x_t^{\\d}) is proportional to exp(-f([c, x_t^{\\d}], t))   (Section 5.1 of the paper),
 
     for X_0^d if implicit and for X_t^d if not. k positions cost k(C - 1) + 1 evaluations of f.
+
+    fading: for a model of X_t, the law is instead proportional to
+
+        prior(c) exp(-a(t) f([c, x_t^{\\d}], t)),        a(t) the share of the data that is left.
+
+    Under much noise, p_t differs from the prior by a part of order a(t), and sampling divides by a(t) what the network
+    gets wrong of it. With the factor outside, f has to say something of order 1 at all times.
     """
 
-    def __init__(self, network: EnergyNetwork, implicit: bool = True) -> None:
+    def __init__(self, network: EnergyNetwork, implicit: bool = True, fading: bool = False) -> None:
         super().__init__()
+        _checks.require(not (implicit and fading), "fading is for a model of x_t: build it with implicit=False.")
         self.network = network
-        self.implicit = implicit
+        self.implicit, self.fading = implicit, fading
         self.length = network.length
 
     @classmethod
@@ -52,5 +61,12 @@ class Energy(MarginalModel):
     ) -> Marginals:
         if positions is None:
             positions = all_positions(xt)
-        energies = self.network.replaced(xt, t, positions, given, padding)
-        return self.from_logits(-energies[..., : num_classes(process, self.implicit)], process, t)
+        logits = -self.network.replaced(xt, t, positions, given, padding)[..., : num_classes(process, self.implicit)]
+        if self.fading:
+            _checks.require(
+                process.prior_covers_all,
+                f"fading starts from the prior, but that of {type(process).__name__} has states of probability 0.",
+            )
+            prior = process.prior_law().to(xt.device)
+            logits = logits * process.remaining(t).to(logits.dtype)[:, None, None] + prior.log().to(logits.dtype)
+        return self.from_logits(logits, process, t)

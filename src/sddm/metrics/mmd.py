@@ -56,7 +56,7 @@ def hamming_mmd(
     x: Int[Tensor, "n dim"],
     y: Int[Tensor, "m dim"],
     bandwidth: float = 0.1,
-    chunk: int = 512,
+    chunk: int = 1024,
     dtype: torch.dtype = torch.float64,
 ) -> MMD:
     """The unbiased MMD^2 between the rows of x and of y with kernel exp(-bandwidth * Hamming), and its error.

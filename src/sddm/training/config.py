@@ -38,8 +38,13 @@ class TrainingConfig:
     """Decay of the moving average of the weights, which is what training returns."""
     ema_share: float = 0.1
     """The average reaches back over no more than about this share of the steps; up to 0.5 removes more noise."""
+    noise_weight: float = 0.0
+    """The loss counts 1 / a^this at a time when the share a of the data is left; 1 stresses times of much noise."""
     num_positions: int | None = None
     """How many positions of each row the loss evaluates; all of them if not given."""
+    pool: int | None = None
+    """A step draws this many rows, and the target of each of the batch_size noised ones is its mean over all of them.
+    Less noise in the gradient for few positions and states (see `sddm.pool`); without it each row is its own target."""
     accumulate: int = 1
     """Each process computes its rows in this many pieces, one after the other: less memory, the same gradient."""
     bf16: bool = False
@@ -71,6 +76,8 @@ class TrainingConfig:
         )
         if self.num_positions is not None:
             _checks.whole(self.num_positions, "num_positions", 1)
+        if self.pool is not None:
+            _checks.whole(self.pool, "pool", self.batch_size, MAX_BATCH_SIZE)
         _checks.require(
             self.optimizer in OPTIMIZERS,
             f"optimizer must be one of {', '.join(OPTIMIZERS)}, but it is {self.optimizer!r}.",
@@ -84,6 +91,7 @@ class TrainingConfig:
         _checks.require(0 <= self.warmup < 1, f"warmup must lie in [0, 1), but it is {self.warmup}.")
         _checks.require(0 <= self.ema < 1, f"ema must lie in [0, 1), but it is {self.ema}.")
         _checks.require(0 < self.ema_share <= 1, f"ema_share must lie in (0, 1], but it is {self.ema_share}.")
+        _checks.require(0 <= self.noise_weight <= 2, f"noise_weight must lie in [0, 2], but it is {self.noise_weight}.")
         _checks.require(
             0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, but it is {self.weight_decay}."
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks, _files
@@ -62,7 +62,7 @@ def train(
     config = config or TrainingConfig()
     loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
     if isinstance(data, Tensor):
-        data = Epochs(data, config.batch_size, config.seed)
+        data = Epochs(data, config.pool or config.batch_size, config.seed)
     folder = None if out is None else Path(out)
     trainer = Trainer(diffusion, config, loss)
     with noticing_lost_processes(trainer.accelerator.num_processes), wishes_to_stop() as wish:
@@ -147,9 +147,13 @@ class Trainer:
         if self._drops:
             torch.manual_seed(seed_of(config.seed, f"dropout of process {self.accelerator.process_index}", self.step))
         # All processes draw for the whole batch and take their rows, so that their number does not matter.
+        x0, pool = x0.to(self.device), None
+        if config.pool is not None:
+            x0, pool = x0[: config.batch_size], x0
         draws = draw(
             self.diffusion,
-            x0.to(self.device),
+            x0,
+            pool=pool,
             num_positions=config.num_positions,
             generator=generator_of(config.seed, "noise", self.step),
         )
@@ -183,7 +187,14 @@ class Trainer:
 
     def _loss(self, draws: Draws) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16):
-            return self.runner(lambda diffusion: self.loss.at(diffusion, draws).sum(-1).mean())
+            return self.runner(lambda diffusion: self._losses(diffusion, draws).mean())
+
+    def _losses(self, diffusion: Diffusion, draws: Draws) -> Float[Tensor, "batch"]:
+        """The loss of each row."""
+        if self.config.noise_weight == 0:
+            return self.loss.at(diffusion, draws).sum(-1)
+        process = diffusion.process
+        return self.loss.at(diffusion, draws, lambda t: process.remaining(t) ** -self.config.noise_weight).sum(-1)
 
     def _diagnosis(self, norm: float, value: float, folder: Path | None) -> str:
         kept = checkpoints.paths(folder / CHECKPOINTS) if folder is not None else []
@@ -230,7 +241,7 @@ class Trainer:
         rows = held_out[:HELD_OUT_ROWS].to(self.device)
         pieces = draw(diffusion, rows, num_positions=self.config.num_positions, generator=generator)
         size = max(1, self.config.batch_size // self.accelerator.num_processes)
-        values = [self.loss.at(diffusion, pieces.rows(slice(i, i + size))).sum(-1) for i in range(0, len(rows), size)]
+        values = [self._losses(diffusion, pieces.rows(slice(i, i + size))) for i in range(0, len(rows), size)]
         bits, error = bound(
             diffusion, rows[:BOUND_ROWS], BOUND_TIMES, generator=generator, batch_size=size
         ).bits_per_dim

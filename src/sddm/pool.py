@@ -1,0 +1,72 @@
+"""Targets of less noise: what a pool of data says of a position of a noised row.
+
+A noised row x_t comes from one row of the pool, and any of them may have been it: row X_i with the weight
+
+    w_i  proportional to  prod_d q_{t|0}(x_t^d | X_i^d),      p(x_0^d = c | x_t) = sum of w_i over rows with X_i^d = c.
+
+In a loss that is linear in its target, as cross entropies are, this law can stand for the one row that x_t did come
+from: it is the mean over all rows that it may have come from, so that by the tower rule the loss keeps its mean, and
+with it its minimiser, whatever the size of the pool. Under much noise many rows share the weight, and the target loses
+its noise; under little noise one row has it all, and nothing changes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.processes import Process
+
+CHUNK_ELEMENTS = 1 << 23
+"""How many weights (rows times rows of the pool) are held at once."""
+LEAST_LOG_WEIGHT = -60.0
+"""Relative to the largest. Processors take twenty times as long for e^u where it is hardly a number any more."""
+
+
+def posterior(
+    process: Process, xt: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], pool: Int[Tensor, "pool dim"]
+) -> Float[Tensor, "batch dim symbols"]:
+    """p(x_0^d = c | x_t), if x_0 is a row of the pool: two matrix multiplies with one-hot rows."""
+    hot = F.one_hot(pool, process.num_symbols).flatten(1).to(torch.get_default_dtype())
+    rows = max(1, CHUNK_ELEMENTS // len(pool))
+    pieces = zip(xt.split(rows), t.split(rows), strict=True)
+    return torch.cat([_posterior(_likelihood(process, x, s, hot.dtype), hot) for x, s in pieces])
+
+
+def check_process(process: Process) -> None:
+    """A token that rules out all values of x_0 but one cannot be divided out again."""
+    _checks.require(
+        process.prior_covers_all,
+        f"pool needs a process under which every value can become every other, but {type(process).__name__} has "
+        "values that only stay or become MASK. Leave out the pool, or use Uniform.",
+    )
+
+
+def without_own_token(
+    process: Process,
+    law: Float[Tensor, "batch num symbols"],
+    xt: Int[Tensor, "batch num"],
+    t: Float64[Tensor, "batch"],
+) -> Float[Tensor, "batch num symbols"]:
+    """p(x_0^d | x_t^{\\d}) from p(x_0^d | x_t): proportional to p(x_0^d | x_t) / q_{t|0}(x_t^d | x_0^d)."""
+    law = law / _likelihood(process, xt, t, law.dtype)
+    return law / law.sum(-1, keepdim=True)
+
+
+def _likelihood(
+    process: Process, xt: Int[Tensor, "batch num"], t: Float64[Tensor, "batch"], dtype: torch.dtype
+) -> Float[Tensor, "batch num symbols"]:
+    """q_{t|0}(x_t^d | c) for every c; at t = 0 what is impossible counts as the least number."""
+    return process._likelihood(xt, process._integral(0.0, t), dtype).clamp_min(torch.finfo(dtype).tiny)
+
+
+def _posterior(
+    likelihood: Float[Tensor, "batch dim symbols"], hot: Float[Tensor, "pool features"]
+) -> Float[Tensor, "batch dim symbols"]:
+    weights = likelihood.log().flatten(1) @ hot.T
+    weights.sub_(weights.amax(dim=1, keepdim=True)).clamp_(min=LEAST_LOG_WEIGHT).exp_()
+    law = (weights @ hot).view_as(likelihood)
+    return law / law.sum(-1, keepdim=True)
