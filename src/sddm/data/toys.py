@@ -92,6 +92,10 @@ DENSITIES: dict[str, Density] = {
 """The densities by the names under which results are reported."""
 
 
+REACH = 4.5
+"""All densities lie within [-REACH, REACH]^2 but for stray points."""
+
+
 @dataclass(frozen=True)
 class Toy:
     """One of `DENSITIES` with the Gray code that makes 32 bits of each of its points.
@@ -141,6 +145,11 @@ class Toy:
     def decode(self, tokens: Int[Tensor, "batch 32"]) -> Float64[Tensor, "batch 2"]:
         """The points, to half a cell, that these bits stand for."""
         return self.code.decode(tokens)
+
+    def cells(self, tokens: Int[Tensor, "batch 32"], side: int = 32) -> Int[Tensor, "batch"]:
+        """The number of each point's cell in a grid over [-REACH, REACH]^2; what is beyond is in the outer ones."""
+        places = ((self.decode(tokens) / REACH + 1) / 2 * side).long().clamp(0, side - 1)
+        return places[:, 0] * side + places[:, 1]
 
 
 def _numpy_generator(generator: torch.Generator | None) -> np.random.Generator:

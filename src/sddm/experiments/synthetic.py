@@ -20,16 +20,18 @@ from torch import Tensor
 from sddm import _files
 from sddm.data import DENSITIES, Toy
 from sddm.experiments.pictures import animation, matrix, strip
-from sddm.experiments.rows import SCALES, Row, Sddm
+from sddm.experiments.rows import SCALES, Data, Row, Sddm
 from sddm.experiments.runner import Cell, slug
 from sddm.experiments.tables import markdown, with_error
-from sddm.metrics import hamming_mmd
+from sddm.metrics import cell_distance, hamming_mmd
 from sddm.samplers import GRIDS, SAMPLERS, Trajectory, sample
 from sddm.training.batches import generator_of
 
 UNIT = 1e4
 """MMD^2 is given in units of 1e-4."""
 PICTURE_POINTS, SAMPLES = 20_000, "samples.safetensors"
+LEAST_FOR_PLANE = 1_000
+"""Fewer points leave most cells of the plane empty."""
 REVERSE_POINTS, REVERSE_STEPS = 10_000, 24
 
 PAPER = {
@@ -92,6 +94,8 @@ class Synthetic(Densities):
         shown: dict[str, list[Any]] = {}
         for row in self.rows:
             clouds = [_points(work / slug(f"{row}/{density}-0") / SAMPLES, Toy(density)) for density in DENSITIES]
+            if isinstance(self.rows[row], Data):
+                clouds = [_data(Toy(density)) for density in DENSITIES]
             if any(points is not None for points in clouds):
                 shown[row] = clouds
         matrix(list(shown), list(DENSITIES), list(shown.values()), folder / "samples.png")
@@ -122,6 +126,10 @@ def _points(path: Path, toy: Toy) -> Any:
     return toy.decode(load_file(path)["tokens"].long()).numpy() if path.exists() else None
 
 
+def _data(toy: Toy) -> Any:
+    return toy.points(PICTURE_POINTS, generator_of(0, "data in pictures", 0)).numpy()
+
+
 def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> dict[str, Any]:
     """MMD by the paper's protocol and of many samples, each against as many fresh points, with standard errors."""
     fresh = (generator_of(seed, "fresh data", number) for number in range(10**6))
@@ -132,13 +140,23 @@ def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> di
 
     repeats = [against_data(piece)[0] for piece in tokens[: row.samples * row.repeats].split(row.samples)]
     many, many_error = against_data(tokens[: row.many])
-    return {
+    return plane(tokens, toy, seed) | {
         "mmd": mean(repeats),
         "mmd_standard_error": stdev(repeats) / len(repeats) ** 0.5,
         "many": row.many,
         "mmd_many": many,
         "mmd_many_standard_error": many_error,
     }
+
+
+def plane(tokens: Int[Tensor, "num dim"], toy: Toy, seed: int) -> dict[str, float]:
+    """The distance of the samples kept for pictures, if enough, from as many fresh points, on a grid in the plane."""
+    some = tokens[:PICTURE_POINTS]
+    if len(some) < LEAST_FOR_PLANE:
+        return {}
+    fresh = toy.tokens(len(some), generator_of(seed, "fresh points of the plane", 0))
+    value, error = cell_distance(toy.cells(some), toy.cells(fresh))
+    return {"plane": value, "plane_standard_error": error}
 
 
 def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> str:
@@ -172,6 +190,9 @@ def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> s
             table("MMD x 1e4", protocol),
             f"Many samples at once ({many}).\n",
             table("MMD x 1e4", [line(row, "mmd_many") for row in there]),
+            f"Distance in the plane of {PICTURE_POINTS:,} samples (fewer where fewer were drawn): sum of (p - q)^2 "
+            "over 32 x 32 cells, by the sum of q^2; p is the share of the samples in a cell, q that of fresh points.\n",
+            table("distance", [line(row, "plane") for row in there if line(row, "plane")[1:] != [""] * 8]),
             "Bound on the negative log-likelihood of fresh points.\n",
             table("nats", [line(row, "nats", 2) for row in there if line(row, "nats")[1:] != [""] * 8]),
             f"Every number comes from `sddm reproduce synthetic --scale {scale}`; a recipe serves all densities.\n",
