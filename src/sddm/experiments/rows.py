@@ -201,7 +201,7 @@ def small() -> dict[str, Row]:
         "ALOE+": Compared(system="ALOE+", steps=4_000),
         "EB-GFN": Compared(system="EB-GFN", steps=5_000, batch_size=64),
         "SDDM": Sddm(many=100_000),
-        "SDDM, 20 analytical steps": Sddm(many=100_000, sampler="analytical", sampling_steps=20),
+        "SDDM, 20 analytical steps": Sddm(sampler="analytical", sampling_steps=20),
     }
     transformer = Sddm(batch_size=64, sampling_steps=50)
     costly = replace(transformer, repeats=4, many=16_000)
