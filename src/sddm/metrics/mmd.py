@@ -218,8 +218,8 @@ def _slices(num: int, chunk: int) -> list[slice]:
 
 
 def _sum_of_squares(block: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
-    flat = block.flatten()
-    return flat.dot(flat)
+    """Of no more than 2^18 entries at a time, so that float32 does not lose the small differences between them."""
+    return torch.stack([part.dot(part) for part in block.flatten().split(1 << 18)]).double().sum()
 
 
 @runtime_checkable
