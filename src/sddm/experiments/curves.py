@@ -13,7 +13,7 @@ from sddm.experiments.synthetic import Densities
 from sddm.experiments.tables import markdown, with_error
 
 DENSITY = "2spirals"
-NUMBERS = {"small": (5, 10, 20, 50, 100), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
+NUMBERS = {"small": (5, 10, 20, 50), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
 """Steps of sampling."""
 MOST_SWEEPS = 20
 """Beyond, a sweep's own error is far below what any number of samples shows (`benchmarks/steps.py`)."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from sddm.processes import Uniform
 from sddm.samplers import GRIDS, SAMPLERS, sample
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches, generator_of
+from sddm.training.report import METRICS_FILE
 
 BOUND_TIMES = 32
 FEW_STEPS = "SDDM, 20 analytical steps"
@@ -107,9 +108,7 @@ class Sddm(Row):
         return _folder(self.model, self, without=("sampler", "sampling_steps", "grid", "held_out"))
 
     def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
-        began = time.monotonic()
         model = self.trained(toy, seed, folder)
-        seconds = time.monotonic() - began
         tokens = sample(
             model,
             num,
@@ -123,7 +122,7 @@ class Sddm(Row):
         return tokens, {
             "nats": float(nats.mean()),
             "nats_standard_error": float(nats.std() / len(nats) ** 0.5),
-            "training_seconds": seconds,
+            "training_seconds": self.steps * _seconds_a_step(folder / METRICS_FILE),
         }
 
     def diffusion(self, toy: Toy) -> Diffusion:
@@ -162,6 +161,12 @@ class Compared(Row):
             system = SYSTEMS[self.system](toy.length, self.steps)
         train_baseline(system, fresh_rows(toy, self.batch_size, seed), self.steps, seed, folder)
         return system.sample(num, generator_of(seed, "samples", 0)), {}
+
+
+def _seconds_a_step(metrics: Path) -> float:
+    """The mean over the steps that were logged, so that it is known of a training that was finished long ago."""
+    lines = (json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines())
+    return mean(line["seconds"] for line in lines if "seconds" in line)
 
 
 def _folder(name: str, row: Row, without: tuple[str, ...] = ()) -> str:
