@@ -112,6 +112,21 @@ def test_the_pool_keeps_the_mean_and_its_gradient_and_takes_variance_away(proces
     assert pooled[2] < plain[2]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("t", [0.0, 1e-9, 1e-5])
+def test_without_noise_rows_that_agree_everywhere_else_share_a_position(process, t, dtype):
+    torch.set_default_dtype(dtype)
+    now = times(t, len(POOL))
+    law = pool.without_own_token(process, pool.posterior(process, POOL, now, POOL), POOL, now)
+    expected = torch.zeros(len(POOL), DIM, process.num_symbols)
+    for i, row in enumerate(POOL):
+        for d in range(DIM):
+            others = [e for e in range(DIM) if e != d]
+            alike = POOL[(POOL[:, others] == row[others]).all(1)]
+            expected[i, d] = torch.bincount(alike[:, d], minlength=process.num_symbols) / len(alike)
+    torch.testing.assert_close(law, expected, rtol=0, atol=1e-3)
+
+
 def test_a_pool_of_the_one_row_changes_nothing(process):
     x0, xt, _ = rows_and_noised(process, 0.5)
     diffusion = table(process, DIM)

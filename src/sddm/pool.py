@@ -24,6 +24,8 @@ CHUNK_ELEMENTS = 1 << 23
 """How many weights (rows times rows of the pool) are held at once."""
 LEAST_LOG_WEIGHT = -60.0
 """Relative to the largest. Processors take twenty times as long for e^u where it is hardly a number any more."""
+LEAST_LIKELIHOOD = 1e-12
+"""Less likely tokens count as this likely, in the weights and in dividing by it, so that t = 0 is no exception."""
 
 
 def posterior(
@@ -59,8 +61,8 @@ def without_own_token(
 def _likelihood(
     process: Process, xt: Int[Tensor, "batch num"], t: Float64[Tensor, "batch"], dtype: torch.dtype
 ) -> Float[Tensor, "batch num symbols"]:
-    """q_{t|0}(x_t^d | c) for every c; at t = 0 what is impossible counts as the least number."""
-    return process._likelihood(xt, process._integral(0.0, t), dtype).clamp_min(torch.finfo(dtype).tiny)
+    """q_{t|0}(x_t^d | c) for every c."""
+    return process._likelihood(xt, process._integral(0.0, t), dtype).clamp_min(LEAST_LIKELIHOOD)
 
 
 def _posterior(
