@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.animation import PillowWriter
 from matplotlib.colors import PowerNorm
+from PIL import Image
 
 Points = Float[ndarray, "num 2"]
 
@@ -57,7 +59,7 @@ def matrix(
             _density(axes[i, j], np.zeros((0, 2)) if points is None else points, extent)
             if i == 0:
                 axes[i, j].set_title(column, fontsize=9, color=INK)
-        axes[i, 0].set_ylabel(row, fontsize=9, color=INK)
+        axes[i, 0].set_ylabel(row.replace(", ", ",\n"), fontsize=9, color=INK)
     _write(figure, path)
 
 
@@ -117,5 +119,8 @@ def _density(axis: Any, points: Points, extent: float) -> None:
 def _write(figure: Any, path: Path) -> None:
     figure.tight_layout(pad=0.6)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=130)
     plt.close(figure)
+    # 256 colours are enough for one map of colours and some lines, and a third of the bytes.
+    Image.open(drawn).convert("RGB").quantize(256).save(path, "png", optimize=True)
