@@ -39,7 +39,7 @@ class PlainBlock(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = PlainAttention(width, heads)
-        self.mlp = nn.Sequential(nn.Linear(width, mlp), nn.GELU(approximate="tanh"), nn.Linear(mlp, width))
+        self.mlp = nn.Sequential(nn.Linear(width, mlp), nn.GELU(), nn.Linear(mlp, width))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = x + self.attention(self.norm1(x), mask)
@@ -50,10 +50,9 @@ class PlainReadout(nn.Module):
     def __init__(self, features: int, classes: int, width: int, hidden: int) -> None:
         super().__init__()
         self.width = width
-        self.time = nn.Sequential(nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, 4 * width))
+        self.time = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 4 * width))
         self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(features, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, features))
-            for _ in range(2)
+            nn.Sequential(nn.Linear(features, hidden), nn.GELU(), nn.Linear(hidden, features)) for _ in range(2)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(features) for _ in range(2))
         self.films = nn.ModuleList(nn.Linear(4 * width, 2 * features) for _ in range(2))

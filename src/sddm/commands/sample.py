@@ -18,7 +18,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
-from sddm._memory import keep_freed_memory
 from sddm.commands import runs
 from sddm.conditions import Condition
 from sddm.data import MAX_LENGTH
@@ -107,7 +106,6 @@ def run(command: SampleCommand) -> None:
             command.overwrite or not command.out.exists(),
             f"{str(command.out)!r} exists. Name another file, or pass --overwrite.",
         )
-    keep_freed_memory()
     processes = accelerator()
     with noticing_lost_processes(processes.num_processes):
         diffusion = diffusion.to(processes.device)

@@ -10,7 +10,7 @@ from torch import Tensor
 from sddm import _checks
 from sddm.marginals.base import MarginalModel, Marginals, all_positions, num_classes
 from sddm.networks import Denoiser
-from sddm.networks.chunks import in_chunks
+from sddm.networks.chunks import at_once, in_chunks
 from sddm.processes import Process
 
 
@@ -61,7 +61,8 @@ class Masked(MarginalModel):
             None if given is None else given.repeat_interleave(copies, dim=0),
             None if padding is None else padding.repeat_interleave(copies, dim=0),
         )
-        logits = in_chunks(self._hidden, arguments, max(1, self.chunk_tokens // (xt.shape[1] + 1)))
+        rows = max(1, at_once(self.chunk_tokens, xt.device) // (xt.shape[1] + 1))
+        logits = in_chunks(self._hidden, arguments, rows)
         return self.from_logits(logits.reshape(*positions.shape, -1), process, t)
 
     def _hidden(

@@ -8,6 +8,14 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+CACHED = 1 << 12
+"""Tokens or rows whose hidden layers stay in a processor's cache, at the widths that one runs on a processor."""
+
+
+def at_once(limit: int, device: torch.device) -> int:
+    """How many tokens or rows to work on: `limit`, or on a CPU, when no gradient is wanted, what its cache holds."""
+    return min(limit, CACHED) if device.type == "cpu" and not torch.is_grad_enabled() else limit
+
 
 def in_chunks(function: Callable[..., Tensor], arguments: Sequence[Tensor | None], rows: int, dim: int = 0) -> Tensor:
     """function(*arguments), `rows` rows (entries of axis `dim`) at a time.

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
+from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.readouts import readout
 from sddm.networks.transformer import BidirectionalTransformer
 
@@ -16,6 +17,7 @@ class Denoiser(nn.Module, Configurable):
 
     length: learned vectors for each place; None: rotary, for rows of any length; grid: (rows, columns) of an image.
     film_blocks: residual blocks of the readout that are modulated by the time; 0 for a plain MLP.
+    time_scale, input_gain: as for `MLPEnergy`; here the gain is on the initial vectors of tokens and places.
     """
 
     def __init__(
@@ -30,13 +32,17 @@ class Denoiser(nn.Module, Configurable):
         mlp: int = 512,
         dropout: float = 0.0,
         film_blocks: int = 2,
+        time_scale: float = TIME_SCALE,
+        input_gain: float = 1.0,
     ) -> None:
         super().__init__()
         _checks.whole(film_blocks, "film_blocks", 0)
         self.num_tokens, self.num_classes = num_tokens, num_classes
-        self.body = BidirectionalTransformer(num_tokens, length, grid, width, layers, heads, mlp, dropout)
+        self.body = BidirectionalTransformer(
+            num_tokens, length, grid, width, layers, heads, mlp, dropout, time_scale, input_gain
+        )
         self.length = self.body.length
-        self.readout = readout(width, num_classes, width, mlp, film_blocks)
+        self.readout = readout(width, num_classes, width, mlp, film_blocks, time_scale)
 
     def forward(
         self,

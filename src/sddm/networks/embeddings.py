@@ -14,6 +14,8 @@ from sddm import _checks
 
 TIME_SCALE = 1000.0
 """Times in [0, 1] are multiplied by this, so that the fastest sinusoid tells apart steps of a thousandth."""
+INITIAL = 0.02
+"""Standard deviation of the initial vectors of tokens and places, before a gain."""
 
 
 def sinusoidal(t: Float[Tensor, "batch"], width: int, scale: float = TIME_SCALE) -> Float[Tensor, "batch width"]:
@@ -24,19 +26,21 @@ def sinusoidal(t: Float[Tensor, "batch"], width: int, scale: float = TIME_SCALE)
     return F.pad(torch.cat([phase.sin(), phase.cos()], dim=1).float(), (0, width - 2 * half))
 
 
-def time_token(t: Float64[Tensor, "batch"], like: Float[Tensor, "batch dim width"]) -> Float[Tensor, "batch 1 width"]:
+def time_token(
+    t: Float64[Tensor, "batch"], like: Float[Tensor, "batch dim width"], scale: float
+) -> Float[Tensor, "batch 1 width"]:
     """The time as one more token for the sequence `like`."""
-    return sinusoidal(t, like.shape[-1]).to(like.dtype)[:, None]
+    return sinusoidal(t, like.shape[-1], scale).to(like.dtype)[:, None]
 
 
 class TokenEmbedding(nn.Module):
     """A vector a token, plus a learned vector where the position is given, so that clean tokens can be told apart."""
 
-    def __init__(self, num_tokens: int, width: int) -> None:
+    def __init__(self, num_tokens: int, width: int, gain: float = 1.0) -> None:
         super().__init__()
         self.tokens = nn.Embedding(num_tokens, width)
         self.given = nn.Parameter(torch.zeros(width))
-        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.tokens.weight, std=gain * INITIAL)
 
     def forward(
         self, x: Int[Tensor, "batch dim"], given: Bool[Tensor, "batch dim"] | None
@@ -51,12 +55,14 @@ class PlaceEmbedding(nn.Module):
     With neither there is none, and attention is told of places by rotation (`Rotary`), for any length.
     """
 
-    def __init__(self, length: int | None, grid: tuple[int, int] | list[int] | None, width: int) -> None:
+    def __init__(
+        self, length: int | None, grid: tuple[int, int] | list[int] | None, width: int, gain: float = 1.0
+    ) -> None:
         super().__init__()
         self.length, self.grid = check_places(length, grid)
         self.tables = nn.ParameterList()
         for size in self.grid or ([] if self.length is None else [self.length]):
-            self.tables.append(nn.Parameter(0.02 * torch.randn(size, width)))
+            self.tables.append(nn.Parameter(gain * INITIAL * torch.randn(size, width)))
 
     def forward(self) -> Float[Tensor, "dim width"]:
         if self.grid is None:

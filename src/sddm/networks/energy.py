@@ -15,12 +15,9 @@ from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
-from sddm.networks.chunks import in_chunks
+from sddm.networks.chunks import at_once, in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import TIME_SCALE, sinusoidal
-
-CACHE_ROWS = 1 << 12
-"""Without a gradient, pieces of this many sequences are fastest: their hidden layers stay in the processor's cache."""
 
 
 class EnergyNetwork(nn.Module, Configurable, ABC):
@@ -148,8 +145,7 @@ class MLPEnergy(EnergyNetwork):
         _checks.require(padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer.")
         here = x.gather(1, positions)
         copies = positions.shape[1] * (self.num_tokens - 1) + 1
-        limit = self.chunk_rows if torch.is_grad_enabled() else min(self.chunk_rows, CACHE_ROWS)
-        rows = max(1, limit // copies)
+        rows = max(1, at_once(self.chunk_rows, x.device) // copies)
         energies = in_chunks(self._neighbours, (self._first(x), self._times(t), positions, here), rows)
         own, others = energies[:, 0], energies[:, 1:].unflatten(1, (-1, self.num_tokens - 1))
         return with_own_value(others, own, here)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from jaxtyping import Bool, Float, Float64, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from sddm import _checks
-from sddm.networks.chunks import in_chunks
+from sddm.networks.chunks import at_once, in_chunks
+from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.energy import EnergyNetwork, other_values, with_own_value
+from sddm.networks.feedforward import feedforward
 from sddm.networks.transformer import BidirectionalTransformer
 
 
 class TransformerEnergy(EnergyNetwork):
-    """f(x, t): a bidirectional transformer whose features, averaged over the positions, are read out as one number."""
+    """f(x, t): a bidirectional transformer whose features, averaged over the positions, are read out as one number.
+
+    time_scale, input_gain: as for `MLPEnergy`; here the gain is on the initial vectors of tokens and places.
+    """
 
     def __init__(
         self,
@@ -24,14 +29,18 @@ class TransformerEnergy(EnergyNetwork):
         heads: int = 4,
         mlp: int = 512,
         dropout: float = 0.0,
+        time_scale: float = TIME_SCALE,
+        input_gain: float = 1.0,
         chunk_tokens: int = 1 << 17,
     ) -> None:
         super().__init__()
         self.num_tokens = _checks.whole(num_tokens, "num_tokens", 2)
         self.chunk_tokens = _checks.whole(chunk_tokens, "chunk_tokens", 1)
-        self.body = BidirectionalTransformer(num_tokens, length, grid, width, layers, heads, mlp, dropout)
+        self.body = BidirectionalTransformer(
+            num_tokens, length, grid, width, layers, heads, mlp, dropout, time_scale, input_gain
+        )
         self.length = self.body.length
-        self.energy = nn.Sequential(nn.Linear(width, width), nn.GELU(approximate="tanh"), nn.Linear(width, 1))
+        self.energy = feedforward(width, width, 1)
 
     def forward(
         self,
@@ -70,7 +79,7 @@ class TransformerEnergy(EnergyNetwork):
             None if given is None else given.repeat_interleave(copies, dim=0),
             None if padding is None else padding.repeat_interleave(copies, dim=0),
         )
-        rows = max(1, self.chunk_tokens // (x.shape[1] + 1))
+        rows = max(1, at_once(self.chunk_tokens, x.device) // (x.shape[1] + 1))
         energies = in_chunks(self.forward, arguments, rows).reshape(batch, copies)
         others = energies[:, 1:].unflatten(1, (num, self.num_tokens - 1))
         return with_own_value(others, energies[:, 0], here)

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
-from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.embeddings import TIME_SCALE, PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.feedforward import feedforward
 from sddm.networks.readouts import readout
 from sddm.networks.transformer import Attention, Block, check_sizes
 
@@ -58,9 +59,9 @@ class CausalStream(nn.Module):
 class Concatenated(nn.Module):
     """Join by concatenation and FiLM residual blocks."""
 
-    def __init__(self, num_classes: int, width: int, mlp: int, blocks: int) -> None:
+    def __init__(self, num_classes: int, width: int, mlp: int, blocks: int, time_scale: float) -> None:
         super().__init__()
-        self.readout = readout(2 * width, num_classes, width, mlp, blocks)
+        self.readout = readout(2 * width, num_classes, width, mlp, blocks, time_scale)
 
     def forward(
         self,
@@ -82,7 +83,7 @@ class Joint(nn.Module):
         self.query = nn.Linear(2 * width, width)
         self.norm_query, self.norm_mlp, self.norm = (nn.LayerNorm(width) for _ in range(3))
         self.attention = Attention(width, heads, dropout)
-        self.mlp = nn.Sequential(nn.Linear(width, mlp), nn.GELU(approximate="tanh"), nn.Linear(mlp, width))
+        self.mlp = feedforward(width, mlp, width)
         self.dropout = nn.Dropout(dropout)
         self.logits = nn.Linear(width, num_classes)
 
@@ -115,6 +116,7 @@ class HollowTransformer(nn.Module, Configurable):
 
     length: learned vectors for each place; None: rotary, for rows of any length; grid: (rows, columns) of an image.
     joint_attention: the paper's attention readout instead of concatenation with `film_blocks` residual blocks.
+    time_scale, input_gain: as for `MLPEnergy`; here the gain is on the initial vectors of tokens and places.
     """
 
     def __init__(
@@ -130,22 +132,25 @@ class HollowTransformer(nn.Module, Configurable):
         dropout: float = 0.0,
         joint_attention: bool = False,
         film_blocks: int = 2,
+        time_scale: float = TIME_SCALE,
+        input_gain: float = 1.0,
     ) -> None:
         super().__init__()
         check_sizes(width, layers, heads, mlp, dropout)
         _checks.whole(film_blocks, "film_blocks", 0)
         self.num_tokens, self.num_classes = num_tokens, num_classes
         self.head_width = width // heads
-        self.embed = TokenEmbedding(num_tokens, width)
-        self.places_left = PlaceEmbedding(length, grid, width)
-        self.places_right = PlaceEmbedding(length, grid, width)
+        self.time_scale = _checks.positive(time_scale, "time_scale")
+        self.embed = TokenEmbedding(num_tokens, width, _checks.positive(input_gain, "input_gain"))
+        self.places_left = PlaceEmbedding(length, grid, width, input_gain)
+        self.places_right = PlaceEmbedding(length, grid, width, input_gain)
         self.length = self.places_left.length
         self.left = CausalStream(width, layers, heads, mlp, dropout)
         self.right = CausalStream(width, layers, heads, mlp, dropout)
         self.join = (
             Joint(num_classes, width, heads, mlp, dropout)
             if joint_attention
-            else Concatenated(num_classes, width, mlp, film_blocks)
+            else Concatenated(num_classes, width, mlp, film_blocks, time_scale)
         )
 
     def forward(
@@ -157,7 +162,7 @@ class HollowTransformer(nn.Module, Configurable):
     ) -> Float[Tensor, "batch dim classes"]:
         """Logits at d that do not depend on x^d. Padded positions are seen by none."""
         tokens = self.embed(x, given)
-        time = time_token(t, tokens)
+        time = time_token(t, tokens, self.time_scale)
         left, right = torch.cat([time, tokens[:, :-1]], dim=1), torch.cat([tokens[:, 1:], time], dim=1)
         absent = None
         if padding is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from sddm.networks.embeddings import sinusoidal
+from sddm.networks.embeddings import TIME_SCALE, sinusoidal
+from sddm.networks.feedforward import feedforward
 
 
 class FiLMReadout(nn.Module):
@@ -14,11 +15,13 @@ class FiLMReadout(nn.Module):
     x <- a(t) * norm(x + MLP(x)) + b(t),        then logits = W x.
     """
 
-    def __init__(self, features: int, num_classes: int, time_width: int, hidden: int, blocks: int) -> None:
+    def __init__(
+        self, features: int, num_classes: int, time_width: int, hidden: int, blocks: int, time_scale: float
+    ) -> None:
         super().__init__()
-        self.time_width = time_width
-        self.time = mlp(time_width, hidden, 4 * time_width)
-        self.residual = nn.ModuleList(mlp(features, hidden, features) for _ in range(blocks))
+        self.time_width, self.time_scale = time_width, time_scale
+        self.time = feedforward(time_width, hidden, 4 * time_width)
+        self.residual = nn.ModuleList(feedforward(features, hidden, features) for _ in range(blocks))
         self.norms = nn.ModuleList(nn.LayerNorm(features) for _ in range(blocks))
         self.films = nn.ModuleList(nn.Linear(4 * time_width, 2 * features) for _ in range(blocks))
         self.logits = nn.Linear(features, num_classes)
@@ -26,7 +29,7 @@ class FiLMReadout(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch num features"], t: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch num classes"]:
-        time = self.time(sinusoidal(t, self.time_width).to(self.logits.weight.dtype))
+        time = self.time(sinusoidal(t, self.time_width, self.time_scale).to(self.logits.weight.dtype))
         for residual, norm, film in zip(self.residual, self.norms, self.films, strict=True):
             scale, shift = film(time)[:, None].chunk(2, dim=-1)
             x = (1 + scale) * norm(x + residual(x)) + shift
@@ -38,7 +41,7 @@ class MLPReadout(nn.Module):
 
     def __init__(self, features: int, num_classes: int, hidden: int) -> None:
         super().__init__()
-        self.mlp = mlp(features, hidden, num_classes)
+        self.mlp = feedforward(features, hidden, num_classes)
 
     def forward(
         self, x: Float[Tensor, "batch num features"], t: Float64[Tensor, "batch"]
@@ -46,13 +49,10 @@ class MLPReadout(nn.Module):
         return self.mlp(x)
 
 
-def readout(features: int, num_classes: int, time_width: int, hidden: int, film_blocks: int) -> nn.Module:
+def readout(
+    features: int, num_classes: int, time_width: int, hidden: int, film_blocks: int, time_scale: float = TIME_SCALE
+) -> nn.Module:
     """FiLM residual blocks, or a plain MLP where there are none."""
     if film_blocks:
-        return FiLMReadout(features, num_classes, time_width, hidden, film_blocks)
+        return FiLMReadout(features, num_classes, time_width, hidden, film_blocks, time_scale)
     return MLPReadout(features, num_classes, hidden)
-
-
-def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Two layers with a gelu between."""
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, outputs))

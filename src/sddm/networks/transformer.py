@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 
 from sddm import _checks
-from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.embeddings import TIME_SCALE, PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.feedforward import feedforward
 
 MUSIC = {"width": 256, "layers": 6, "heads": 8, "mlp": 2048}
 """The size of the paper's music model."""
@@ -77,7 +78,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout)
-        self.mlp = nn.Sequential(nn.Linear(width, mlp), nn.GELU(approximate="tanh"), nn.Linear(mlp, width))
+        self.mlp = feedforward(width, mlp, width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -121,12 +122,15 @@ class BidirectionalTransformer(nn.Module):
         heads: int = 4,
         mlp: int = 512,
         dropout: float = 0.0,
+        time_scale: float = TIME_SCALE,
+        input_gain: float = 1.0,
     ) -> None:
         super().__init__()
         check_sizes(width, layers, heads, mlp, dropout)
         self.width, self.head_width = width, width // heads
-        self.embed = TokenEmbedding(num_tokens, width)
-        self.places = PlaceEmbedding(length, grid, width)
+        self.time_scale = _checks.positive(time_scale, "time_scale")
+        self.embed = TokenEmbedding(num_tokens, width, _checks.positive(input_gain, "input_gain"))
+        self.places = PlaceEmbedding(length, grid, width, input_gain)
         self.length = self.places.length
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, mlp, dropout) for _ in range(layers))
@@ -144,7 +148,7 @@ class BidirectionalTransformer(nn.Module):
         embedded = self.embed(x, given)
         if not self.places.rotary:
             embedded = embedded + self.places()
-        h = self.dropout(torch.cat([time_token(t, embedded), embedded], dim=1))
+        h = self.dropout(torch.cat([time_token(t, embedded, self.time_scale), embedded], dim=1))
         rotary = None
         if self.places.rotary:
             rotary = Rotary(torch.arange(h.shape[1], device=x.device), self.head_width, h.dtype)
