@@ -189,6 +189,7 @@ def test_every_row_runs_and_leaves_its_figures(tmp_path, capsys, tiny):
         assert cell["recipe"] == asdict(tiny[cell["row"]])
     table = (tmp_path / "results" / "synthetic" / "tables.md").read_text()
     assert "paper: SDDM" in table
+    assert all(f"| {row} |" in table for row in tiny)
     assert "`sddm reproduce synthetic --scale small`" in table
     capsys.readouterr()
     main([*arguments, "--cells", "*/moons"])
@@ -217,6 +218,31 @@ def test_the_pictures_show_data_and_every_row_and_the_reverse_process(tmp_path, 
     assert first == [0, 3, 0]  # data are drawn without having been run
     assert (tmp_path / "results" / "synthetic" / "reverse.png").stat().st_size > 5_000
     assert (tmp_path / "results" / "synthetic" / "reverse.gif").read_bytes()[:6] == b"GIF89a"
+
+
+def test_a_picture_is_drawn_again_from_the_kept_samples_and_never_with_fewer_rows(tmp_path, tiny, monkeypatch):
+    shown = {}
+    monkeypatch.setattr(synthetic, "matrix", lambda rows, columns, clouds, path: shown.update({path.name: clouds}))
+    results, first, second = tmp_path / "results", tmp_path / "first", tmp_path / "second"
+    cells = ["PCD/moons", "ALOE+/moons", "masked + euler/moons"]
+    reproduce(synthetic.Synthetic("small"), results, first, cells)
+    drawn = dict(shown)
+    assert [len(clouds) for clouds in drawn.values()] == [3, 2]  # data, and the rows of Table 1 or of the ablation
+    tokens = torch.from_numpy(synthetic.load_file(first / "pcd-moons-0" / synthetic.SAMPLES)["tokens"].numpy())
+    assert (drawn["samples.png"][1][3] == Toy("moons").decode(tokens.long()).numpy()).all()
+    shown.clear()
+    reproduce(synthetic.Synthetic("small"), results, second, cells)
+    assert shown.keys() == drawn.keys() == {"samples.png", "ablation.png"}
+    for name, clouds in shown.items():
+        assert (clouds[1][3] == drawn[name][1][3]).all()
+    (results / "synthetic" / "samples" / "pcd-moons.npy").unlink()
+    shown.clear()
+    reproduce(synthetic.Synthetic("small"), results, second, cells)
+    assert list(shown) == ["ablation.png"]
+
+
+def test_values_are_named_once_with_all_that_have_them():
+    assert synthetic.grouped({"a": "1", "b": "2", "c": "1"}) == "1: `a`, `c`; 2: `b`"
 
 
 @pytest.mark.parametrize(("name", "x"), [("steps", "sampling_steps"), ("training", "training_seconds")])

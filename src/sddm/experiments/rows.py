@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -31,6 +31,9 @@ from sddm.training.batches import Batches, generator_of
 from sddm.training.report import METRICS_FILE
 
 BOUND_TIMES = 32
+ENERGY_MLP = {"time_scale": 10.0, "input_gain": 4.0}
+TRANSFORMER = {"width": 32, "layers": 3, "heads": 2, "mlp": 128, "time_scale": 10.0, "input_gain": 25.0}
+LARGER = {"width": 128, "heads": 4, "mlp": 512}
 FEW_STEPS = "SDDM, 20 analytical steps"
 """The energy row's own models, sampled by the paper's step."""
 
@@ -50,6 +53,11 @@ class Row(ABC):
     def training(self) -> str:
         """What the folder of the training is called."""
         return _folder(type(self).__name__, self)
+
+    @property
+    def picture(self) -> str:
+        """The picture in which its samples are shown."""
+        return "samples"
 
     @abstractmethod
     def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
@@ -72,6 +80,8 @@ class Sddm(Row):
 
     model: str = "energy MLP"
     """A key of `MODELS`."""
+    sizes: dict[str, Any] = field(default_factory=lambda: dict(ENERGY_MLP))
+    """Arguments of its network."""
     sampler: str = "sweep"
     """A key of `sddm.samplers.SAMPLERS`."""
     schedule: str = "sqrt-cosine"
@@ -107,6 +117,10 @@ class Sddm(Row):
     def training(self) -> str:
         return _folder(self.model, self, without=("sampler", "sampling_steps", "grid", "held_out"))
 
+    @property
+    def picture(self) -> str:
+        return "samples" if self.model == "energy MLP" else "ablation"
+
     def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
         model = self.trained(toy, seed, folder)
         tokens = sample(
@@ -127,7 +141,7 @@ class Sddm(Row):
 
     def diffusion(self, toy: Toy) -> Diffusion:
         process = Uniform(toy.num_states, SCHEDULES[self.schedule]).leaving(self.left)
-        return Diffusion(process, MODELS[self.model](process, toy.length))
+        return Diffusion(process, MODELS[self.model](process, toy.length, **self.sizes))
 
     def trained(self, toy: Toy, seed: int, folder: Path) -> Diffusion:
         """The model of a cell, trained on a stream of fresh points; goes on from a checkpoint in the folder."""
@@ -181,21 +195,20 @@ def fresh_rows(toy: Toy, batch_size: int, seed: int) -> Batches:
     return lambda step: toy.tokens(batch_size, generator_of(seed, "training data", step))
 
 
-def _energy_mlp(process: Uniform, length: int) -> MarginalModel:
-    return Energy(MLPEnergy(length, time_scale=10.0, input_gain=4.0), implicit=False, fading=True)
+def _energy_mlp(process: Uniform, length: int, **sizes: Any) -> MarginalModel:
+    return Energy(MLPEnergy(length, **sizes), implicit=False, fading=True)
 
 
-def _energy_transformer(process: Uniform, length: int) -> MarginalModel:
-    return Energy(TransformerEnergy(process.num_symbols, length, **SIZES), implicit=False, fading=True)
+def _energy_transformer(process: Uniform, length: int, **sizes: Any) -> MarginalModel:
+    return Energy(TransformerEnergy(process.num_symbols, length, **sizes), implicit=False, fading=True)
 
 
-SIZES: dict[str, Any] = {"width": 64, "layers": 3, "heads": 2, "mlp": 256}
 MODELS: dict[str, Any] = {
     "energy MLP": _energy_mlp,
     "energy": _energy_transformer,
-    "masked": lambda process, length: Masked.for_process(process, length, **SIZES),
-    "hollow": lambda process, length: Hollow.for_process(process, length, **SIZES),
-    "leave-one-out": lambda process, length: LeaveOneOut.for_process(process, length, **SIZES),
+    "masked": Masked.for_process,
+    "hollow": Hollow.for_process,
+    "leave-one-out": LeaveOneOut.for_process,
 }
 SYSTEMS: dict[str, Any] = {
     "PCD": lambda length, steps: PCD(length, decay_steps=steps),
@@ -214,17 +227,20 @@ def small() -> dict[str, Row]:
         "SDDM": Sddm(many=100_000),
         FEW_STEPS: Sddm(sampler="analytical", sampling_steps=20),
     }
-    transformer = Sddm(batch_size=256, learning_rate=2e-3, num_positions=None, sampling_steps=50)
-    costly = replace(transformer, repeats=2, many=8_000, sampling_steps=20)  # each position costs a pass
-    ablation = {
-        "energy": replace(costly, model="energy", steps=1_300, num_positions=2),
-        "masked": replace(costly, model="masked", steps=4_600, num_positions=1),
-        "hollow": replace(transformer, model="hollow", steps=1_500),
-        # Its loss is that of x_0, which is of order 1 at all levels of noise.
-        "leave-one-out": replace(transformer, model="leave-one-out", steps=2_700, noise_weight=0.0),
-    }
-    for sampler in ("analytical", "euler"):
-        rows |= {f"{name} + {sampler}": replace(row, sampler=sampler) for name, row in ablation.items()}
+    sizes = {**TRANSFORMER, "film_blocks": 1}
+    transformer = Sddm(sizes=sizes, batch_size=256, learning_rate=1e-2, num_positions=None)
+    hollow = replace(transformer, model="hollow", steps=1_400)
+    # Its loss is that of x_0, which is of order 1 at all levels of noise.
+    leave_one_out = replace(transformer, model="leave-one-out", steps=2_000, noise_weight=0.0)
+    for name, row in {"hollow": hollow, "leave-one-out": leave_one_out}.items():
+        rows[f"{name} + analytical"] = replace(row, sampler="analytical", sampling_steps=20)
+        rows[f"{name} + euler"] = replace(row, sampler="euler", sampling_steps=30)
+    # Each position costs a pass, of a sweep as well as of a plain step.
+    masked = replace(transformer, model="masked", steps=3_600, num_positions=1, held_out=200)
+    energy = replace(transformer, model="energy", sizes=TRANSFORMER, steps=900, num_positions=2, held_out=200)
+    for name, row in {"masked": masked, "energy": energy}.items():
+        rows[f"{name} + analytical"] = replace(row, sampling_steps=5, repeats=5, many=20_000)  # in sweeps
+        rows[f"{name} + euler"] = replace(row, sampler="euler", sampling_steps=20, repeats=2, many=8_000)
     return rows
 
 
@@ -235,6 +251,7 @@ def paper() -> dict[str, Row]:
     for name, row in small().items():
         if isinstance(row, Sddm):
             row = replace(row, steps=300_000, batch_size=128, learning_rate=1e-3, ema=0.9999, **longer)
+            row = replace(row, sizes=row.sizes | LARGER) if "layers" in row.sizes else row
             row = row if name == FEW_STEPS else replace(row, sampling_steps=100)
         elif isinstance(row, Compared):
             row = replace(row, steps=100_000, batch_size=128, **longer)

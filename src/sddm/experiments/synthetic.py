@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from safetensors.torch import load_file
@@ -26,10 +27,13 @@ from sddm.experiments.tables import markdown, with_error
 from sddm.metrics import cell_distance, hamming_mmd
 from sddm.samplers import GRIDS, SAMPLERS, Trajectory, sample
 from sddm.training.batches import generator_of
+from sddm.training.loop import MODEL
 
 UNIT = 1e4
 """MMD^2 is given in units of 1e-4."""
-PICTURE_POINTS, SAMPLES = 20_000, "samples.safetensors"
+PLANE_POINTS, SAMPLES = 20_000, "samples.safetensors"
+KEPT = 4_000
+"""Samples of a cell that are kept beside the tables."""
 LEAST_FOR_PLANE = 1_000
 """Fewer points leave most cells of the plane empty."""
 REVERSE_POINTS, REVERSE_STEPS = 10_000, 24
@@ -69,7 +73,7 @@ class Densities:
         num = max(row.many, row.samples * row.repeats)
         tokens, said = row.draw(toy, num, seed, folder.parent / slug(f"{row.training}/{cell.column}-{seed}"))
         folder.mkdir(parents=True, exist_ok=True)
-        _files.save_tensors(folder / SAMPLES, {"tokens": tokens[:PICTURE_POINTS].to(torch.uint8)})
+        _files.save_tensors(folder / SAMPLES, {"tokens": tokens[:PLANE_POINTS].to(torch.uint8)})
         return measure(tokens, toy, row, seed) | said
 
     def headline(self, figures: dict[str, Any]) -> str:
@@ -90,22 +94,44 @@ class Synthetic(Densities):
         _files.write_text(folder / "tables.md", tables(results, self.rows, self.scale))
 
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
-        """Data and samples of every row that has been run, and the reverse process of the energy on 2spirals."""
-        shown: dict[str, list[Any]] = {}
-        for row in self.rows:
-            clouds = [_points(work / slug(f"{row}/{density}-0") / SAMPLES, Toy(density)) for density in DENSITIES]
-            if isinstance(self.rows[row], Data):
-                clouds = [_data(Toy(density)) for density in DENSITIES]
-            if any(points is not None for points in clouds):
-                shown[row] = clouds
-        matrix(list(shown), list(DENSITIES), list(shown.values()), folder / "samples.png")
-        if "SDDM" in shown and shown["SDDM"][0] is not None:
-            self._reverse("2spirals", work, folder)
+        """Data and samples of every row that has been run, and the reverse process of the energy on 2spirals.
+
+        Some samples of each cell are kept beside the tables, so that a picture can be drawn again without the work
+        folder. A picture of which a finished cell has no samples here stays as it is.
+        """
+        finished = [Cell(r["row"], r["column"]) for r in results if r["seed"] == 0]
+        kept = {cell: folder / "samples" / f"{slug(cell.name)}.npy" for cell in finished}
+        for cell, path in kept.items():
+            if (whole := work / slug(f"{cell.name}-0") / SAMPLES).exists():
+                keep_bits(load_file(whole)["tokens"][:KEPT], path)
+        for picture in dict.fromkeys(row.picture for row in self.rows.values()):
+            shown = {c: p for c, p in kept.items() if self.rows[c.row].picture == picture and not self._is_data(c.row)}
+            if shown and all(path.exists() for path in shown.values()):
+                self._matrix(shown, folder / f"{picture}.png")
+        self._reverse("2spirals", work, folder)
+
+    def _is_data(self, row: str) -> bool:
+        return isinstance(self.rows[row], Data)
+
+    def _matrix(self, samples: dict[Cell, Path], path: Path) -> None:
+        """The data, and the rows of which there are samples."""
+        rows = [row for row in self.rows if self._is_data(row) or any(cell.row == row for cell in samples)]
+        clouds = [
+            [
+                _data(Toy(density)) if self._is_data(row) else _points(samples.get(Cell(row, density)), Toy(density))
+                for density in DENSITIES
+            ]
+            for row in rows
+        ]
+        matrix(rows, list(DENSITIES), clouds, path)
 
     def _reverse(self, density: str, work: Path, folder: Path) -> None:
         row, toy = self.rows["SDDM"], Toy(density)
         assert isinstance(row, Sddm)
-        model = row.trained(toy, 0, work / slug(f"{row.training}/{density}-0"))
+        trained = work / slug(f"{row.training}/{density}-0")
+        if not (trained / MODEL).exists():
+            return
+        model = row.trained(toy, 0, trained)
         path = Trajectory()
         sample(
             model,
@@ -122,12 +148,19 @@ class Synthetic(Densities):
         animation(path.times, clouds, folder / "reverse.gif")
 
 
-def _points(path: Path, toy: Toy) -> Any:
-    return toy.decode(load_file(path)["tokens"].long()).numpy() if path.exists() else None
+def keep_bits(tokens: Int[Tensor, "num dim"], path: Path) -> None:
+    """Eight bits a byte, as .npy."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _files.replacing(path) as aside:
+        np.save(aside, np.packbits(tokens.numpy().astype(bool), axis=1))
+
+
+def _points(path: Path | None, toy: Toy) -> Any:
+    return None if path is None else toy.decode(torch.from_numpy(np.unpackbits(np.load(path), axis=1)).long()).numpy()
 
 
 def _data(toy: Toy) -> Any:
-    return toy.points(PICTURE_POINTS, generator_of(0, "data in pictures", 0)).numpy()
+    return toy.points(KEPT, generator_of(0, "data in pictures", 0)).numpy()
 
 
 def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> dict[str, Any]:
@@ -151,12 +184,21 @@ def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> di
 
 def plane(tokens: Int[Tensor, "num dim"], toy: Toy, seed: int) -> dict[str, float]:
     """The distance of the samples kept for pictures, if enough, from as many fresh points, on a grid in the plane."""
-    some = tokens[:PICTURE_POINTS]
+    some = tokens[:PLANE_POINTS]
     if len(some) < LEAST_FOR_PLANE:
         return {}
     fresh = toy.tokens(len(some), generator_of(seed, "fresh points of the plane", 0))
     value, error = cell_distance(toy.cells(some), toy.cells(fresh))
     return {"plane": value, "plane_standard_error": error}
+
+
+STEPS = {"sweep": "sweeps of analytical steps", "analytical": "analytical steps", "euler": "Euler steps"}
+
+
+def grouped(values: dict[str, str]) -> str:
+    """Each value with the names that have it."""
+    names = {value: [name for name in values if values[name] == value] for value in values.values()}
+    return "; ".join(f"{value}: {', '.join(f'`{name}`' for name in those)}" for value, those in names.items())
 
 
 def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> str:
@@ -179,18 +221,21 @@ def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> s
         return markdown([title, *DENSITIES, "mean"], lines)
 
     protocol = [part for row in there for part in (line(row, "mmd"), *published(row))]
-    counts = "; ".join(f"{name}: {rows[name].repeats} times {rows[name].samples:,}" for name in there)
-    many = "; ".join(f"{name}: {rows[name].many:,}" for name in there)
+    counts = grouped({name: f"{rows[name].repeats} times {rows[name].samples:,}" for name in there})
+    many = grouped({name: f"{rows[name].many:,}" for name in there})
+    diffusions = {name: row for name, row in rows.items() if name in there and isinstance(row, Sddm)}
+    steps = grouped({name: f"{row.sampling_steps} {STEPS[row.sampler]}" for name, row in diffusions.items()})
     return "\n".join(
         [
             f"# Seven densities as 32 bits, {scale} scale\n",
             "MMD x 1e4 between samples and as many fresh points. "
             "The row `data` has fresh points for samples: the noise of the metric.\n",
-            f"The paper's protocol: mean and standard error over repeats ({counts}).\n",
+            f"Sampling: {steps}.\n" if steps else "",
+            f"The paper's protocol: mean and standard error over repeats. {counts}.\n",
             table("MMD x 1e4", protocol),
-            f"Many samples at once ({many}).\n",
+            f"Many samples at once. {many}.\n",
             table("MMD x 1e4", [line(row, "mmd_many") for row in there]),
-            f"Distance in the plane of {PICTURE_POINTS:,} samples (fewer where fewer were drawn): sum of (p - q)^2 "
+            f"Distance in the plane of {PLANE_POINTS:,} samples (fewer where fewer were drawn): sum of (p - q)^2 "
             "over 32 x 32 cells, by the sum of q^2; p is the share of the samples in a cell, q that of fresh points.\n",
             table("distance", [line(row, "plane") for row in there if line(row, "plane")[1:] != [""] * 8]),
             "Bound on the negative log-likelihood of fresh points.\n",
