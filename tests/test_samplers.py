@@ -59,6 +59,7 @@ from sddm.samplers import (
     Sweep,
     TauLeaping,
     Trajectory,
+    loop,
     uniform_in_log_share,
     uniform_in_share,
     uniform_in_time,
@@ -613,6 +614,14 @@ def test_a_callback_sees_the_start_and_every_step():
     assert [p.t for p in seen[:5]] == [1.0, 0.75, 0.5, 0.25, 0.0]
     assert [p.rows for p in seen] == [slice(0, 3)] * 5 + [slice(3, 5)] * 5
     assert torch.equal(torch.cat([seen[4].tokens, seen[9].tokens]), x)
+
+
+def test_a_cpu_is_given_small_batches_and_keeps_the_memory_of_their_layers(monkeypatch):
+    kept, seen = [], []
+    monkeypatch.setattr(loop, "keep_freed_memory", lambda: kept.append(True))
+    sample(table(uniform(), 2), 2 * loop.ROWS_ON_CPU + 1, 1, generator=seeded(0), callback=seen.append)
+    assert kept == [True]
+    assert [len(p.tokens) for p in seen if p.step == 0] == [loop.ROWS_ON_CPU, loop.ROWS_ON_CPU, 1]
 
 
 def test_a_trajectory_joins_the_batches_and_ends_in_the_samples():
