@@ -14,7 +14,7 @@ from sddm import Diffusion, losses, sample
 from sddm.marginals import Oracle
 from sddm.processes import PROCESSES, Absorbing, BirthDeath, CustomRate, DiscretizedGaussian, Uniform, dense
 from sddm.processes.uniform import _LogMix, _SumAndPick
-from sddm.samplers import Analytical, Corrector, Euler, TauLeaping
+from sddm.samplers import Analytical, Corrector, Euler, Lazy, TauLeaping
 from sddm.schedules import Constant, Exponential, LogSquare, SqrtCosine
 
 CLOSE = 1e-10
@@ -545,6 +545,24 @@ def test_exit_bound_is_reached_by_some_data(build, Q):
     assert bound == pytest.approx(worst, rel=1e-5, abs=1e-9)
 
 
+def move_chances(Q, laws, early, tau):
+    """1 - p_s(x) P(x | x) / p_t(x), for each law of the data, where p_t(x) > 0."""
+    before, step = laws @ expm(early * Q), expm(tau * Q)
+    after = before @ step
+    stays = np.divide(before * np.diag(step), after, out=np.ones_like(after), where=after > 1e-10)
+    return 1 - stays
+
+
+@every_case
+@pytest.mark.parametrize(("early", "tau"), [(0.0, 0.3), (0.05, 0.01), (0.3, 0.3), (0.5, 2.0)])
+def test_move_bound_is_the_largest_chance_that_some_data_give(build, Q, early, tau):
+    process = build(Constant(1.0))
+    (bound,) = process._move_bound(*(torch.tensor([u], dtype=torch.float64) for u in (early, tau))).numpy()
+    mixed = np.random.default_rng(0).dirichlet(np.full(process.num_states, 0.3), size=100)
+    assert np.all(move_chances(Q, mixed @ point_laws(process), early, tau) <= bound + 1e-9)
+    assert bound == pytest.approx(move_chances(Q, point_laws(process), early, tau).max(axis=0), abs=1e-6)
+
+
 # ---- dtypes and gradients -------------------------------------------------------------------------------------------
 
 
@@ -799,6 +817,7 @@ def use_the_process(process, diffusion):
     process._times_rate_to(p.clone(), xt, t)
     process._flow(p)
     process._exit_bound(tau)
+    process._move_bound(tau, tau)
 
 
 def use_every_loss(process, diffusion):
@@ -808,7 +827,7 @@ def use_every_loss(process, diffusion):
 
 
 def use_every_sampler(process, diffusion):
-    for sampler in (Euler(), Analytical(), TauLeaping()):
+    for sampler in (Euler(), Analytical(), Lazy(), TauLeaping()):
         tokens = sample(diffusion, 2, steps=2, sampler=sampler, corrector=Corrector(), generator=seeded(21))
         assert tokens.shape == (2, 2)
 

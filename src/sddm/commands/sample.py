@@ -51,7 +51,7 @@ class SampleCommand:
     """How many samples."""
     steps: int = 100
     """Steps of the reverse process."""
-    sampler: Literal["euler", "analytical", "sweep", "tau-leaping", "exact"] | None = None
+    sampler: Literal["euler", "analytical", "sweep", "lazy", "lazy-euler", "tau-leaping", "exact"] | None = None
     """How to step; analytical wherever the model and the process allow it, else euler."""
     grid: Literal["time", "log-share", "share"] = "share"
     """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""

@@ -243,12 +243,12 @@ def small() -> dict[str, Row]:
 
 
 def _sampled(row: Sddm, sampler: str) -> Sddm:
-    """How a transformer is sampled. Where each position costs a pass, sweeps cost no more than plain steps."""
+    """How a transformer is sampled: lazily where each position costs a pass, with the same law."""
     if row.model in ("hollow", "leave-one-out"):
-        return replace(row, sampler=sampler, sampling_steps=20 if sampler == "analytical" else 30)
-    if sampler == "analytical":
-        return replace(row, sampler="sweep", sampling_steps=5, repeats=4, many=16_000)
-    return replace(row, sampler=sampler, sampling_steps=20, repeats=2, many=8_000)
+        return replace(row, sampler=sampler, sampling_steps=20 if sampler == "analytical" else 40)
+    lazily = {"analytical": "lazy", "euler": "lazy-euler"}
+    repeats = 3 if row.model == "masked" else 2
+    return replace(row, sampler=lazily[sampler], sampling_steps=100, repeats=repeats, many=repeats * row.samples)
 
 
 def paper() -> dict[str, Row]:

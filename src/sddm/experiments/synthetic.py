@@ -192,7 +192,14 @@ def plane(tokens: Int[Tensor, "num dim"], toy: Toy, seed: int) -> dict[str, floa
     return {"plane": value, "plane_standard_error": error}
 
 
-STEPS = {"sweep": "sweeps of analytical steps", "analytical": "analytical steps", "euler": "Euler steps"}
+STEPS = {
+    "sweep": "sweeps of analytical steps",
+    "analytical": "analytical steps",
+    "lazy": "analytical steps",
+    "euler": "Euler steps",
+    "lazy-euler": "Euler steps",
+}
+"""Samplers by the law of their step."""
 
 
 def grouped(values: dict[str, str]) -> str:

@@ -76,6 +76,8 @@ class MarginalModel(nn.Module, Configurable, ABC):
     """Whether it predicts x_0 (and x_t through the process), or x_t directly."""
     sees_own_token: bool = False
     """Whether the prediction at d does look at x_t^d, so that only the losses made for that can train it."""
+    by_position: bool = False
+    """Whether an evaluation costs by the position, so that fewer positions cost less."""
     support: Bool[Tensor, "dim states"] | None = None
     """Which values each position can have, if not all of them."""
 

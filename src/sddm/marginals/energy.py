@@ -26,6 +26,8 @@ class Energy(MarginalModel):
     gets wrong of it. With the factor outside, f has to say something of order 1 at all times.
     """
 
+    by_position = True
+
     def __init__(self, network: EnergyNetwork, implicit: bool = True, fading: bool = False) -> None:
         super().__init__()
         _checks.require(not (implicit and fading), "fading is for a model of x_t: build it with implicit=False.")

@@ -22,6 +22,8 @@ class Masked(MarginalModel):
     >>> Masked.for_process(process, grid=(8, 8), **BERT_BASE)
     """
 
+    by_position = True
+
     def __init__(self, network: Denoiser, implicit: bool = True, chunk_tokens: int = 1 << 17) -> None:
         super().__init__()
         self.network = network

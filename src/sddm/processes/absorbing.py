@@ -135,3 +135,10 @@ class Absorbing(Process):
         bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
         bound[:, self.mask] = torch.exp(-tau) / -torch.expm1(-tau)
         return bound
+
+    def _move_bound(
+        self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
+    ) -> Float64[Tensor, "batch symbols"]:
+        bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
+        bound[:, self.mask] = 1 - torch.expm1(-early) / torch.expm1(-early - tau)
+        return bound

@@ -148,6 +148,21 @@ class Process(Configurable, ABC):
         flow = q @ columns.T
         return torch.where(q > 1e-12, flow / q, 0).amax(dim=1)
 
+    def _move_bound(
+        self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
+    ) -> Float64[Tensor, "batch symbols"]:
+        """The largest chance that a position which holds x at time t held something else at s, whatever the data:
+
+            max over x0 of  1 - q_{s|0}(x | x0) P_{s->t}(x | x) / q_{t|0}(x | x0),     early = B(0, s), tau = B(s, t).
+
+        The chance under any law is a weighted mean of these. States that x0 reaches with probability below 1e-12 are
+        left out.
+        """
+        q, step = self._transition(early)[:, : self.num_states], self._transition(tau)
+        later = q @ step
+        stays = q * step.diagonal(dim1=1, dim2=2)[:, None] / later
+        return torch.where(later > 1e-12, 1 - stays, 0).amax(dim=1).clamp_(0, 1)
+
     # ---- the public face -------------------------------------------------------------------------------------------
 
     def noise(

@@ -118,6 +118,12 @@ class Uniform(Process):
         _, b = self._mixture(tau, torch.float64)
         return ((1 - b) / b)[..., 0].expand(-1, self.num_states)
 
+    def _move_bound(
+        self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
+    ) -> Float64[Tensor, "batch symbols"]:
+        (_, before), (a, b), (_, after) = (self._mixture(u, torch.float64) for u in (early, tau, early + tau))
+        return (1 - before * (a + b) / after)[..., 0].expand(-1, self.num_states)
+
 
 class _LogMix(torch.autograd.Function):
     """log(a p + b) from log p, with one (batch, dim, states) tensor forwards and one backwards."""

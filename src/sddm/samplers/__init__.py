@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.exact import Exact
 from sddm.samplers.grids import Grid, uniform_in_log_share, uniform_in_share, uniform_in_time
+from sddm.samplers.lazy import Lazy
 from sddm.samplers.loop import Callback, Progress, Trajectory, sample
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
 from sddm.samplers.sweep import Sweep
@@ -13,6 +14,8 @@ SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "euler": Euler,
     "analytical": Analytical,
     "sweep": Sweep,
+    "lazy": Lazy,
+    "lazy-euler": lambda: Lazy(Euler()),
     "tau-leaping": TauLeaping,
     "exact": Exact,
 }
@@ -32,6 +35,7 @@ __all__ = [
     "Euler",
     "Exact",
     "Grid",
+    "Lazy",
     "Progress",
     "ReverseStep",
     "Sweep",

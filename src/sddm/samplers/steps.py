@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sddm.diffusion import Diffusion
 from sddm.marginals import at_positions
-from sddm.processes import Undoable
+from sddm.processes import Process, Undoable
 from sddm.randomness import Randomness, categorical
 from sddm.samplers.jumps import euler_weights, or_stay, rates_at, reverse_rates, single_leap, summed_leap
 
@@ -59,10 +59,19 @@ class OneDraw(ABC):
         The positions themselves are at t; what the model says of the others is asked at `now`.
         """
 
+    @abstractmethod
+    def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
+        """The largest chance of leaving each value in this step, whatever the data."""
+
     def __call__(
         self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
     ) -> Tokens:
         return categorical(self.weights(diffusion, x, t, s, given, now=t), randomness)
+
+
+def check_one_draw(step: OneDraw) -> None:
+    if not isinstance(step, OneDraw):
+        raise TypeError(f"step must be Analytical() or Euler(), but it is {step!r}.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,10 @@ class Euler(OneDraw):
         here = at_positions(x, positions)
         rates = reverse_rates(diffusion.process, diffusion(x, now, positions, given), here, now)
         return euler_weights(here, rates.mul_(duration(t, s, rates)))
+
+    def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
+        speed = ((t - s) * process.schedule.rate(t))[:, None]
+        return (speed * process._exit_bound(process._integral(0.0, t))).clamp_(max=1)
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,9 @@ class Analytical(OneDraw):
             assert isinstance(process, Undoable)
             earlier = process._pull(marginals.log_xt.exp(), process._integral(s, now))
         return or_stay(process._times_likelihood(earlier, here, process._integral(s, t)), here)
+
+    def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
+        return process._move_bound(process._integral(0.0, s), process._integral(s, t))
 
 
 def can_be_analytical(diffusion: Diffusion) -> bool:

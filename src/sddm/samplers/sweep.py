@@ -20,7 +20,7 @@ from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.processes import Process
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, Batch, Given, OneDraw, Tokens
+from sddm.samplers.steps import Analytical, Batch, Given, OneDraw, Tokens, check_one_draw
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         _checks.whole(self.groups, "groups", 1)
-        if not isinstance(self.step, OneDraw):
-            raise TypeError(f"step must be Analytical() or Euler(), but it is {self.step!r}.")
+        check_one_draw(self.step)
 
     def check(self, diffusion: Diffusion) -> None:
         self.step.check(diffusion)
