@@ -104,7 +104,11 @@ COMMANDS = [
     row("unknown model", f"{TRAIN} --model gpt", r"'gpt' .* Choose one of energy, hollow, leave-one-out, masked\."),
     row("unknown process", f"{TRAIN} --process gaussian", r"'gaussian' .* Choose one of absorbing, uniform\."),
     row("unknown schedule", f"{TRAIN} --schedule cosine", r"Choose one of constant, log-square, sqrt-cosine\."),
-    row("unknown sampler", "sample run --sampler heun", r"Choose one of analytical, euler, exact, lazy, lazy-euler, sweep, tau"),
+    row(
+        "unknown sampler",
+        "sample run --sampler heun",
+        r"Choose one of analytical, euler, exact, lazy, lazy-euler, sweep, tau",
+    ),
     row("unknown grid", "sample run --grid cosine", r"Choose one of log-share, share, time\."),
     row("demo of no density", "demo --density torus", r"'torus' is not a density\. Choose one of 2spirals, 8gauss"),
     row("demo of few samples", "demo --samples 3", r"samples must be at least 4, but it is 3"),

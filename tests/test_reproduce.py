@@ -249,7 +249,8 @@ def test_values_are_named_once_with_all_that_have_them():
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
     monkeypatch.setitem(curves.NUMBERS, "small", (2, 3))
     monkeypatch.setitem(curves.TRAININGS, "small", (1, 2))
-    monkeypatch.setitem(curves.MANY, "small", 16)
+    monkeypatch.setitem(curves.TRAINING_MANY, "small", 16)
+    monkeypatch.setattr(curves, "STEPS_MANY", 16)
     drawn = []
     monkeypatch.setattr(curves, "curves", lambda lines, *rest: drawn.append(lines))
     main(["reproduce", name, "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")])
