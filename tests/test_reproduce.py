@@ -247,10 +247,11 @@ def test_values_are_named_once_with_all_that_have_them():
 
 @pytest.mark.parametrize(("name", "x"), [("steps", "sampling_steps"), ("training", "training_seconds")])
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
-    monkeypatch.setitem(curves.NUMBERS, "small", (2, 3))
+    monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
     monkeypatch.setitem(curves.TRAININGS, "small", (1, 2))
-    monkeypatch.setitem(curves.TRAINING_MANY, "small", 16)
-    monkeypatch.setattr(curves, "STEPS_MANY", 16)
+    monkeypatch.setitem(curves.TRANSFORMER_TRAININGS, "small", (1, 2))
+    monkeypatch.setattr(curves, "TRANSFORMER_STEPS", 2)
+    monkeypatch.setitem(curves.MANY, "small", 16)
     drawn = []
     monkeypatch.setattr(curves, "curves", lambda lines, *rest: drawn.append(lines))
     main(["reproduce", name, "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")])
@@ -261,7 +262,7 @@ def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, 
         (result["recipe"] | result["figures"])[x] for result in results
     }
     trainings = {path.parent.name for path in tmp_path.glob("work/synthetic-small/*/checkpoints")}
-    assert len(trainings) == (1 if name == "steps" else 3)  # those that differ in sampling share one
+    assert len(trainings) == (1 if name == "steps" else 5)  # those that differ in sampling share one
     assert len((tmp_path / "results" / name / "table.md").read_text().splitlines()) == 4 + len(results)
 
 

@@ -1,4 +1,4 @@
-"""How near the data the energy row comes, against the steps of sampling and against the time of training."""
+"""How near the data a system comes, against the steps of sampling and against the time of training."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from sddm.experiments.tables import markdown, with_error
 DENSITY = "2spirals"
 NUMBERS = {"small": (5, 10, 20, 50, 100, 1000), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
 """Steps of sampling."""
-MOST_SWEEPS = 10
+MOST_SWEEPS = 20
 """Beyond, a sweep's own error is far below what any number of samples shows (`benchmarks/steps.py`)."""
-SAMPLED = {"euler": "lazy-euler", "analytical": "lazy", "sweep": "sweep"}
-"""Lazy steps have the law of the step, and make a thousand of them affordable."""
-STEPS_MANY = 100_000
+LAZY_FROM = 100
+LAZY = {"euler": "lazy-euler", "analytical": "lazy"}
+"""From so many steps on they are lazy: the law is that of the step, and a thousand of them become affordable."""
 TRAININGS = {"small": (75, 150, 300, 600, 1_200), "paper": (1_000, 3_000, 10_000, 30_000, 100_000)}
 """Steps of training, each a training of its own."""
-TRAINING_MANY = {"small": 20_000, "paper": 100_000}
+TRANSFORMER_TRAININGS = {"small": (500, 2_000, 6_000), "paper": (10_000, 100_000, 300_000)}
+TRANSFORMER = "leave-one-out"
+TRANSFORMER_STEPS = 50
+"""The quickest of the ablation's models, in enough steps that what it has not learnt is what shows."""
+MANY = {"small": 20_000, "paper": 100_000}
 
 
-def _energy_row(scale: str, many: int) -> Sddm:
-    row = SCALES[scale]()["SDDM"]
+def _row(scale: str, name: str = "SDDM") -> Sddm:
+    row = SCALES[scale]()[name]
     assert isinstance(row, Sddm)
-    return replace(row, many=many, repeats=many // row.samples)
+    return replace(row, many=MANY[scale], repeats=MANY[scale] // row.samples)
 
 
 class Curve(Densities):
@@ -38,12 +42,13 @@ class Curve(Densities):
     x: str
     """What the horizontal axis shows: a field of the recipe, or of the figures."""
     label: str
+    title: str
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
         lines = [
             [r["row"], with_error(r["figures"]["mmd_many"], r["figures"]["mmd_many_standard_error"])] for r in results
         ]
-        table = markdown(["energy MLP", f"MMD x 1e4 on {DENSITY}"], lines)
+        table = markdown([self.title, f"MMD x 1e4 on {DENSITY}"], lines)
         command = f"`sddm reproduce {type(self).__name__.lower()} --scale {self.scale}`"
         many = self.rows[next(iter(self.rows))].many
         _files.write_text(folder / "table.md", f"{many:,} samples. From {command}.\n\n{table}")
@@ -63,23 +68,29 @@ class Curve(Densities):
 class Steps(Curve):
     """`sddm reproduce steps`: both samplers of the paper, and sweeps, on two grids."""
 
-    x, label = "sampling_steps", "steps of sampling"
+    x, label, title = "sampling_steps", "steps of sampling", "energy MLP"
 
     def __init__(self, scale: str) -> None:
-        row, rows = _energy_row(scale, STEPS_MANY), dict[str, Row]()
-        for number, sampler, grid in product(NUMBERS[scale], SAMPLED, ("time", "share")):
-            if sampler != "sweep" or number <= MOST_SWEEPS:
-                name = f"{sampler}, uniform in {grid}, {number} steps"
-                rows[name] = replace(row, sampler=SAMPLED[sampler], grid=grid, sampling_steps=number)
+        row, rows = _row(scale), dict[str, Row]()
+        for sampler, grid, number in product(("euler", "analytical", "sweep"), ("time", "share"), NUMBERS[scale]):
+            if sampler == "sweep" and number > MOST_SWEEPS:
+                continue
+            step = LAZY[sampler] if number >= LAZY_FROM else sampler
+            name = f"{sampler}, uniform in {grid}, {number} steps"
+            rows[name] = replace(row, sampler=step, grid=grid, sampling_steps=number)
         super().__init__("steps", scale, rows, [DENSITY])
 
 
 class Training(Curve):
     """`sddm reproduce training`: the same recipe with less time, the rate falling to 0 over each training."""
 
-    x, label = "training_seconds", "seconds of training"
+    x, label, title = "training_seconds", "seconds of training", "training"
 
     def __init__(self, scale: str) -> None:
-        row = _energy_row(scale, TRAINING_MANY[scale])
+        row, other = _row(scale), _row(scale, f"{TRANSFORMER} + analytical")
         rows: dict[str, Row] = {f"energy MLP, {n} steps": replace(row, steps=n) for n in (*TRAININGS[scale], row.steps)}
+        rows |= {
+            f"{TRANSFORMER} transformer, {n} steps": replace(other, steps=n, sampling_steps=TRANSFORMER_STEPS)
+            for n in TRANSFORMER_TRAININGS[scale]
+        }
         super().__init__("training", scale, rows, [DENSITY])
