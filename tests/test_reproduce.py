@@ -249,8 +249,7 @@ def test_values_are_named_once_with_all_that_have_them():
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
     monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
     monkeypatch.setitem(curves.TRAININGS, "small", (1, 2))
-    monkeypatch.setitem(curves.TRANSFORMER_TRAININGS, "small", (1, 2))
-    monkeypatch.setattr(curves, "TRANSFORMER_STEPS", 2)
+    monkeypatch.setitem(curves.MASKED_TRAININGS, "small", (1, 2))
     monkeypatch.setitem(curves.MANY, "small", 16)
     drawn = []
     monkeypatch.setattr(curves, "curves", lambda lines, *rest: drawn.append(lines))
