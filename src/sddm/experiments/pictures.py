@@ -59,7 +59,7 @@ def matrix(
             _density(axes[i, j], np.zeros((0, 2)) if points is None else points, extent)
             if i == 0:
                 axes[i, j].set_title(column, fontsize=9, color=INK)
-        axes[i, 0].set_ylabel(row.replace(", ", ",\n"), fontsize=9, color=INK)
+        axes[i, 0].set_ylabel(row.replace(", ", ",\n").replace(" + ", "\n+ "), fontsize=9, color=INK)
     _write(figure, path)
 
 

@@ -183,7 +183,7 @@ def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> di
 
 
 def plane(tokens: Int[Tensor, "num dim"], toy: Toy, seed: int) -> dict[str, float]:
-    """The distance of the samples kept for pictures, if enough, from as many fresh points, on a grid in the plane."""
+    """The distance of some samples, if there are enough, from as many fresh points, on a grid in the plane."""
     some = tokens[:PLANE_POINTS]
     if len(some) < LEAST_FOR_PLANE:
         return {}
