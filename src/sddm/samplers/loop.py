@@ -25,7 +25,7 @@ from sddm.samplers.steps import Analytical, Euler, ReverseStep, can_be_analytica
 
 BATCH_ELEMENTS = 1 << 24
 """The default batch holds at most this many (sample, position, state) triples."""
-ROWS, ROWS_ON_CPU = 4096, 256
+ROWS, ROWS_ON_CPU = 4096, 1024
 """And at most this many samples: a CPU is faster with a batch that stays in its cache."""
 
 
