@@ -228,7 +228,7 @@ def test_a_picture_is_drawn_again_from_the_kept_samples_and_never_with_fewer_row
     reproduce(synthetic.Synthetic("small"), results, first, cells)
     drawn = dict(shown)
     assert [len(clouds) for clouds in drawn.values()] == [3, 2]  # data, and the rows of Table 1 or of the ablation
-    tokens = torch.from_numpy(synthetic.load_file(first / "pcd-moons-0" / synthetic.SAMPLES)["tokens"].numpy())
+    tokens = synthetic.load_file(first / "pcd-moons-0" / synthetic.SAMPLES)["tokens"]
     assert (drawn["samples.png"][1][3] == Toy("moons").decode(tokens.long()).numpy()).all()
     shown.clear()
     reproduce(synthetic.Synthetic("small"), results, second, cells)
