@@ -11,6 +11,7 @@ from scipy import stats
 
 from sddm import randomness
 from sddm.randomness import (
+    AHEAD,
     Randomness,
     Stream,
     StreamPerSample,
@@ -301,6 +302,17 @@ def test_equal_seeds_give_equal_rows_and_others_do_not():
 def test_a_stream_goes_on_where_it_stopped():
     source = StreamPerSample([1])
     assert not torch.equal(source.uniform((1, 10), CPU), source.uniform((1, 10), CPU))
+
+
+def test_uniforms_drawn_ahead_are_those_of_the_generator():
+    """In pieces of any size, beyond what one block holds too; and some rows go on where all of them stopped."""
+    source, pieces = StreamPerSample([3, 4]), (1, 32, AHEAD, 2 * AHEAD + 5, 7)
+    drawn = torch.cat([source.uniform((2, n), CPU) for n in pieces], dim=1)
+    more = source.of(torch.tensor([1])).uniform((1, 3), CPU)
+    for row, seed in enumerate((3, 4)):
+        expected = torch.rand(10 * AHEAD, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        assert torch.equal(drawn[row], expected[: sum(pieces)])
+    assert bool((more[0][:, None] == expected[sum(pieces) :]).any(1).all())
 
 
 def test_one_stream_is_repeated_by_its_seed():

@@ -250,7 +250,8 @@ def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, 
     monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
     monkeypatch.setitem(curves.TRAININGS, "small", (1, 2))
     monkeypatch.setitem(curves.MASKED_TRAININGS, "small", (1, 2))
-    monkeypatch.setitem(curves.MANY, "small", 16)
+    monkeypatch.setattr(curves, "STEPS_SAMPLES", 16)
+    monkeypatch.setitem(curves.TRAINING_SAMPLES, "small", 16)
     drawn = []
     monkeypatch.setattr(curves, "curves", lambda lines, *rest: drawn.append(lines))
     main(["reproduce", name, "--out", str(tmp_path / "results"), "--work", str(tmp_path / "work")])

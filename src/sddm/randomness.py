@@ -8,6 +8,7 @@ state of probability 1e-8 is drawn too rarely or never.)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22
 """How many float64 numbers a chunked draw holds at once (32 MiB)."""
+AHEAD = 512
+"""How many uniforms of a sample are drawn at once."""
 
 
 @runtime_checkable
@@ -54,19 +57,32 @@ class Stream:
 
 
 class StreamPerSample:
-    """One generator a row, so that a sample depends on its own seed and not on the batch it was made in."""
+    """One generator a row, so that a sample depends on its own seed and not on the batch it was made in.
+
+    Uniforms are drawn ahead, `AHEAD` a row at a time: a call of the generator costs more than the numbers it gives.
+    They are the same numbers.
+    """
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._ahead, self._least = torch.empty(len(self.generators), 0, dtype=torch.float64), AHEAD
 
     def of(self, rows: Int[Tensor, "rows"]) -> StreamPerSample:
+        """These draw nothing ahead, since what is left of it would be lost with them."""
         some = StreamPerSample(())
         some.generators = [self.generators[row] for row in rows.tolist()]
+        some._ahead, some._least = self._ahead.new_empty(len(rows), 0), 0
         return some
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        rows = [torch.rand(*shape[1:], generator=g, dtype=torch.float64) for g in self.generators]
-        return torch.stack(rows).to(device)
+        num = prod(shape[1:])
+        missing = num - self._ahead.shape[1]
+        if missing > 0:
+            more = max(missing, self._least)
+            rows = [torch.rand(more, generator=g, dtype=torch.float64) for g in self.generators]
+            self._ahead = torch.cat([self._ahead, torch.stack(rows)], dim=1)
+        drawn, self._ahead = self._ahead[:, :num], self._ahead[:, num:]
+        return drawn.reshape(*shape).to(device)
 
     def poisson(self, mean: Tensor) -> Tensor:
         rows = [torch.poisson(row, generator=g) for row, g in zip(mean.cpu(), self.generators, strict=True)]

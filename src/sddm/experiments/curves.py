@@ -16,22 +16,22 @@ from sddm.experiments.tables import markdown, with_error
 DENSITY = "2spirals"
 NUMBERS = {"small": (5, 10, 20, 50, 100, 1000), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
 """Steps of sampling."""
-MOST_SWEEPS = 20
-"""Beyond, a sweep's own error is far below what any number of samples shows (`benchmarks/steps.py`)."""
-LAZY_FROM = 100
+MOST_SWEEPS = 10
+"""Beyond, and on another grid, its own error is below what any number of samples shows (`benchmarks/steps.py`)."""
 LAZY = {"euler": "lazy-euler", "analytical": "lazy"}
-"""From so many steps on they are lazy: the law is that of the step, and a thousand of them become affordable."""
+"""The law is that of the step, and a thousand of them become affordable."""
 TRAININGS = {"small": (75, 150, 300, 600, 1_200), "paper": (1_000, 3_000, 10_000, 30_000, 100_000)}
 """Steps of training, each a training of its own."""
 MASKED_TRAININGS = {"small": (3_000, 12_000), "paper": (30_000, 300_000)}
 """The masked transformer learns from one position a pass, and so takes the longest to come near the data."""
-MANY = {"small": 20_000, "paper": 100_000}
+STEPS_SAMPLES = 100_000
+TRAINING_SAMPLES = {"small": 20_000, "paper": 100_000}
 
 
-def _row(scale: str, name: str = "SDDM") -> Sddm:
+def _row(scale: str, name: str, many: int) -> Sddm:
     row = SCALES[scale]()[name]
     assert isinstance(row, Sddm)
-    return replace(row, many=MANY[scale], repeats=MANY[scale] // row.samples)
+    return replace(row, many=many, repeats=many // row.samples)
 
 
 class Curve(Densities):
@@ -69,13 +69,12 @@ class Steps(Curve):
     x, label, title = "sampling_steps", "steps of sampling", "energy MLP"
 
     def __init__(self, scale: str) -> None:
-        row, rows = _row(scale), dict[str, Row]()
+        row, rows = _row(scale, "SDDM", STEPS_SAMPLES), dict[str, Row]()
         for sampler, grid, number in product(("euler", "analytical", "sweep"), ("time", "share"), NUMBERS[scale]):
-            if sampler == "sweep" and number > MOST_SWEEPS:
+            if sampler == "sweep" and (grid != row.grid or number > MOST_SWEEPS):
                 continue
-            step = LAZY[sampler] if number >= LAZY_FROM else sampler
             name = f"{sampler}, uniform in {grid}, {number} steps"
-            rows[name] = replace(row, sampler=step, grid=grid, sampling_steps=number)
+            rows[name] = replace(row, sampler=LAZY.get(sampler, sampler), grid=grid, sampling_steps=number)
         super().__init__("steps", scale, rows, [DENSITY])
 
 
@@ -85,7 +84,7 @@ class Training(Curve):
     x, label, title = "training_seconds", "seconds of training", "training"
 
     def __init__(self, scale: str) -> None:
-        row, masked = _row(scale), _row(scale, "masked + analytical")
+        row, masked = (_row(scale, name, TRAINING_SAMPLES[scale]) for name in ("SDDM", "masked + analytical"))
         rows: dict[str, Row] = {f"energy MLP, {n} steps": replace(row, steps=n) for n in (*TRAININGS[scale], row.steps)}
         rows |= {f"masked transformer, {n} steps": replace(masked, steps=n) for n in MASKED_TRAININGS[scale]}
         super().__init__("training", scale, rows, [DENSITY])
