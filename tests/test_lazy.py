@@ -23,7 +23,7 @@ from sddm import Condition, Diffusion, sample
 from sddm.marginals import MarginalModel, Marginals
 from sddm.processes import Uniform
 from sddm.randomness import Stream
-from sddm.samplers import Analytical, Euler, Lazy, Sweep
+from sddm.samplers import Analytical, Euler, Lazy, Sweep, lazy
 from sddm.samplers.lazy import move_or_stay
 from sddm.schedules import LogSquare
 
@@ -72,10 +72,24 @@ def test_single_positions_are_asked_for_and_the_more_steps_the_smaller_the_share
         diffusion = watched(process, 8, by_position=True)
         sample(diffusion, 64, steps, Lazy(STEPS[name][0]), generator=seeded(0))
         asked = [call["positions"] for call in diffusion.model.asked]
-        assert {positions.shape[1] for positions in asked if positions is not None} == {1}
+        assert min(positions.shape[1] for positions in asked if positions is not None) == 1
         shares.append(sum(64 * 8 if p is None else p.numel() for p in asked) / (64 * 8 * steps))
     assert shares[0] < 0.5
     assert shares[1] < 0.1
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("batch", [1, 60])
+def test_rows_with_as_many_positions_go_together_and_nothing_else_changes(monkeypatch, name, batch):
+    process, drawn, rows = Uniform(2, LogSquare(1.0)).leaving(0.02), [], []
+    for together in (0, 2, 10**9):
+        monkeypatch.setattr(lazy, "TOGETHER", together)
+        diffusion = watched(process, 8, by_position=True)
+        drawn.append(sample(diffusion, 60, 25, Lazy(STEPS[name][0]), generator=seeded(0), batch_size=batch))
+        rows.append(sum(len(call["xt"]) for call in diffusion.model.asked))
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+    assert rows[0] <= rows[1] < rows[2]
 
 
 def test_of_a_model_that_sees_all_positions_at_once_only_the_rows_where_one_may_move_are_asked_for():

@@ -8,6 +8,7 @@ compared with the same u. The law of the step is the same, and its cost is by th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +20,10 @@ from sddm.randomness import Randomness, invert_cdf
 from sddm.samplers.steps import Analytical, Batch, Given, OneDraw, Tokens, check_one_draw
 
 MANY = 0.5
-"""Where more than this share of the positions is asked for, all are: an energy shares work between those of a row."""
+"""Where more than this share of the positions is asked for, all are."""
+TOGETHER = 2
+"""Where so many are asked for in a row on average, rows with as many go together, since an energy shares work between
+the positions of a row; where fewer, each position is a row of its own."""
 
 
 @dataclass(frozen=True)
@@ -49,30 +53,32 @@ class Lazy:
         rows, places = asked.nonzero(as_tuple=True)
         if len(rows) == 0:
             return x
-        few = diffusion.model.by_position and len(rows) < MANY * x.numel()
-        weights = (
-            self._of_pairs(diffusion, x, t, s, given, rows, places)
-            if few
-            else self._of_rows(diffusion, x, t, s, given, asked)
-        )
+
+        def weights_of(some: Tensor, positions: Tensor | None) -> Float[Tensor, "some num symbols"]:
+            there = None if given is None else given[some]
+            return self.step.weights(diffusion, x[some], t[some], s[some], there, t[some], positions)
+
+        counts = asked.sum(1)
+        if not diffusion.model.by_position or len(rows) >= MANY * x.numel():
+            weights = weights_of(counts > 0, None)[asked[counts > 0]]
+        elif len(rows) < TOGETHER * int((counts > 0).sum()):
+            weights = weights_of(rows, places[:, None]).squeeze(1)
+        else:
+            weights = _by_count(weights_of, counts, places)
         x = x.clone()
         x[rows, places] = move_or_stay(weights, x[rows, places], u[rows, places])
         return x
 
-    def _of_pairs(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, rows: Tensor, places: Tensor
-    ) -> Float[Tensor, "asked symbols"]:
-        """The weights at single positions, each of them a row of its own."""
-        t, s, given = t[rows], s[rows], None if given is None else given[rows]
-        return self.step.weights(diffusion, x[rows], t, s, given, t, places[:, None]).squeeze(1)
 
-    def _of_rows(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, asked: Tensor
-    ) -> Float[Tensor, "asked symbols"]:
-        """The weights of all positions of the rows in which one is asked for, and of these those asked for."""
-        rows = asked.any(dim=1)
-        t, s, given = t[rows], s[rows], None if given is None else given[rows]
-        return self.step.weights(diffusion, x[rows], t, s, given, t)[asked[rows]]
+def _by_count(
+    weights_of: Callable[[Tensor, Tensor], Tensor], counts: Int[Tensor, "batch"], places: Int[Tensor, "asked"]
+) -> Float[Tensor, "asked symbols"]:
+    """The weights at the places, which are sorted by row, all rows with as many of them at once."""
+    each = counts.repeat_interleave(counts)
+    present: list[int] = each.unique().tolist()
+    parts = [weights_of(counts == n, places[each == n].view(-1, n)).flatten(0, 1) for n in present]
+    order = torch.cat([(each == n).nonzero().squeeze(1) for n in present])
+    return torch.cat(parts)[order.argsort()]
 
 
 def move_or_stay(
