@@ -22,7 +22,7 @@ LAZY = {"euler": "lazy-euler", "analytical": "lazy"}
 """The law is that of the step, and a thousand of them become affordable."""
 TRAININGS = {"small": (75, 150, 300, 600, 1_200), "paper": (1_000, 3_000, 10_000, 30_000, 100_000)}
 """Steps of training, each a training of its own."""
-MASKED_TRAININGS = {"small": (3_000, 12_000), "paper": (30_000, 300_000)}
+MASKED_TRAININGS = {"small": (1_500, 6_000), "paper": (30_000, 300_000)}
 """The masked transformer learns from one position a pass, and so takes the longest to come near the data."""
 STEPS_SAMPLES = 100_000
 TRAINING_SAMPLES = {"small": 20_000, "paper": 100_000}
