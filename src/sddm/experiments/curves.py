@@ -16,10 +16,8 @@ from sddm.experiments.tables import markdown, with_error
 DENSITY = "2spirals"
 NUMBERS = {"small": (5, 10, 20, 50, 100, 1000), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
 """Steps of sampling."""
-MOST_SWEEPS = 10
-"""Beyond, and on another grid, its own error is below what any number of samples shows (`benchmarks/steps.py`)."""
 LAZY = {"euler": "lazy-euler", "analytical": "lazy"}
-"""The law is that of the step, and a thousand of them become affordable."""
+"""The paper's samplers. Lazily the law is the same, and a thousand steps become affordable."""
 TRAININGS = {"small": (75, 150, 300, 600, 1_200), "paper": (1_000, 3_000, 10_000, 30_000, 100_000)}
 """Steps of training, each a training of its own."""
 MASKED_TRAININGS = {"small": (1_500, 6_000), "paper": (30_000, 300_000)}
@@ -64,17 +62,16 @@ class Curve(Densities):
 
 
 class Steps(Curve):
-    """`sddm reproduce steps`: both samplers of the paper, and sweeps, on two grids."""
+    """`sddm reproduce steps`: both samplers of the paper on both grids."""
 
     x, label, title = "sampling_steps", "steps of sampling", "energy MLP"
 
     def __init__(self, scale: str) -> None:
-        row, rows = _row(scale, "SDDM", STEPS_SAMPLES), dict[str, Row]()
-        for sampler, grid, number in product(("euler", "analytical", "sweep"), ("time", "share"), NUMBERS[scale]):
-            if sampler == "sweep" and (grid != row.grid or number > MOST_SWEEPS):
-                continue
-            name = f"{sampler}, uniform in {grid}, {number} steps"
-            rows[name] = replace(row, sampler=LAZY.get(sampler, sampler), grid=grid, sampling_steps=number)
+        row = _row(scale, "SDDM", STEPS_SAMPLES)
+        rows: dict[str, Row] = {
+            f"{name}, uniform in {grid}, {number} steps": replace(row, sampler=lazy, grid=grid, sampling_steps=number)
+            for (name, lazy), grid, number in product(LAZY.items(), ("time", "share"), NUMBERS[scale])
+        }
         super().__init__("steps", scale, rows, [DENSITY])
 
 
