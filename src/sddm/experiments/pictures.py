@@ -87,13 +87,16 @@ def curves(
     figure, axis = plt.subplots(figsize=(8, 4), facecolor=PAPER)
     axis.axhspan(-floor, floor, color=INK, alpha=0.08, lw=0, label="data against data:\none standard error")
     for name, points in lines.items():
-        x, y, error = zip(*sorted(points), strict=True)
-        axis.errorbar(x, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
+        at, y, error = zip(*sorted(points), strict=True)
+        axis.errorbar(at, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
     linear = max(floor, 0.01)
     axis.set_xscale("log")
     axis.set_yscale("symlog", linthresh=linear)
     axis.minorticks_off()
-    places = sorted({x for points in lines.values() for x, _, _ in points})
+    places: list[float] = []
+    for x in sorted({x for points in lines.values() for x, _, _ in points}):
+        if not places or x > 1.2 * places[-1]:  # labels nearer to each other would overlap
+            places.append(x)
     axis.set_xticks(places, [f"{x:.0f}" for x in places])
     low, high = axis.get_ylim()
     decades = [10.0**k for k in range(-2, 4) if 10.0**k >= linear]
