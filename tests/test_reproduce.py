@@ -248,8 +248,7 @@ def test_values_are_named_once_with_all_that_have_them():
 @pytest.mark.parametrize(("name", "x"), [("steps", "sampling_steps"), ("training", "training_seconds")])
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
     monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
-    monkeypatch.setitem(curves.TRAININGS, "small", (1, 2))
-    monkeypatch.setitem(curves.MASKED_TRAININGS, "small", (1, 2))
+    monkeypatch.setitem(curves.TRAININGS, "small", {"energy MLP": (1, 2, 3), "masked transformer": (1, 2)})
     monkeypatch.setattr(curves, "STEPS_SAMPLES", 16)
     monkeypatch.setitem(curves.TRAINING_SAMPLES, "small", 16)
     drawn = []

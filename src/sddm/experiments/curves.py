@@ -9,19 +9,28 @@ from typing import Any
 
 from sddm import _files
 from sddm.experiments.pictures import curves
-from sddm.experiments.rows import SCALES, Row, Sddm
+from sddm.experiments.rows import LAZY, SCALES, Row, Sddm
 from sddm.experiments.synthetic import Densities
 from sddm.experiments.tables import markdown, with_error
 
 DENSITY = "2spirals"
 NUMBERS = {"small": (5, 10, 20, 50, 100, 1000), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
 """Steps of sampling."""
-LAZY = {"euler": "lazy-euler", "analytical": "lazy"}
-"""The paper's samplers. Lazily the law is the same, and a thousand steps become affordable."""
-TRAININGS = {"small": (75, 150, 300, 600, 1_200), "paper": (1_000, 3_000, 10_000, 30_000, 100_000)}
+TRAINED = {
+    "energy MLP": "SDDM",
+    "leave-one-out transformer": "leave-one-out + analytical",
+    "masked transformer": "masked + analytical",
+}
+"""Whose training is varied, by the row of the tables that has its recipe."""
+TRAININGS: dict[str, dict[str, tuple[int, ...]]] = {
+    "small": {
+        "energy MLP": (75, 150, 300, 600, 1_200, 2_400),
+        "leave-one-out transformer": (500, 2_000, 4_000),
+        "masked transformer": (1_500, 6_000, 12_000),
+    },
+    "paper": dict.fromkeys(TRAINED, (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
+}
 """Steps of training, each a training of its own."""
-MASKED_TRAININGS = {"small": (1_500, 6_000), "paper": (30_000, 300_000)}
-"""The masked transformer learns from one position a pass, and so takes the longest to come near the data."""
 STEPS_SAMPLES = 100_000
 TRAINING_SAMPLES = {"small": 20_000, "paper": 100_000}
 
@@ -81,7 +90,9 @@ class Training(Curve):
     x, label, title = "training_seconds", "seconds of training", "training"
 
     def __init__(self, scale: str) -> None:
-        row, masked = (_row(scale, name, TRAINING_SAMPLES[scale]) for name in ("SDDM", "masked + analytical"))
-        rows: dict[str, Row] = {f"energy MLP, {n} steps": replace(row, steps=n) for n in (*TRAININGS[scale], row.steps)}
-        rows |= {f"masked transformer, {n} steps": replace(masked, steps=n) for n in MASKED_TRAININGS[scale]}
+        rows: dict[str, Row] = {
+            f"{name}, {number} steps": replace(_row(scale, TRAINED[name], TRAINING_SAMPLES[scale]), steps=number)
+            for name, numbers in TRAININGS[scale].items()
+            for number in numbers
+        }
         super().__init__("training", scale, rows, [DENSITY])

@@ -34,6 +34,8 @@ BOUND_TIMES = 32
 ENERGY_MLP = {"time_scale": 10.0, "input_gain": 4.0}
 TRANSFORMER = {"width": 32, "layers": 3, "heads": 2, "mlp": 128, "time_scale": 10.0, "input_gain": 25.0}
 LARGER = {"width": 128, "heads": 4, "mlp": 512}
+LAZY = {"analytical": "lazy", "euler": "lazy-euler"}
+"""The paper's samplers. Lazily the law is the same, and a thousand steps become affordable."""
 FEW_STEPS = "SDDM, 20 analytical steps"
 """The energy row's own models, sampled by the paper's step."""
 
@@ -245,11 +247,10 @@ def small() -> dict[str, Row]:
 
 def _sampled(row: Sddm, sampler: str) -> Sddm:
     """How a transformer is sampled: where each position costs a pass, lazily, with the same law, and less often."""
-    lazily = {"analytical": "lazy", "euler": "lazy-euler"}[sampler]
     if row.model == "masked":
-        return replace(row, sampler=lazily, sampling_steps=100, repeats=3, many=12_000)
+        return replace(row, sampler=LAZY[sampler], sampling_steps=100, repeats=3, many=12_000)
     if row.model == "energy":
-        return replace(row, sampler=lazily, sampling_steps=40, repeats=2, many=8_000)
+        return replace(row, sampler=LAZY[sampler], sampling_steps=40, repeats=2, many=8_000)
     return replace(row, sampler=sampler, sampling_steps=20 if sampler == "analytical" else 40)
 
 
