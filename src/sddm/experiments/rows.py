@@ -251,7 +251,7 @@ def _sampled(row: Sddm, sampler: str) -> Sddm:
         return replace(row, sampler=LAZY[sampler], sampling_steps=100, repeats=3, many=12_000)
     if row.model == "energy":
         return replace(row, sampler=LAZY[sampler], sampling_steps=40, repeats=2, many=8_000)
-    return replace(row, sampler=sampler, sampling_steps=20 if sampler == "analytical" else 40)
+    return replace(row, sampler=sampler, sampling_steps=40)
 
 
 def paper() -> dict[str, Row]:
