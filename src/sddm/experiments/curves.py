@@ -25,7 +25,7 @@ TRAINED = {
 TRAININGS: dict[str, dict[str, tuple[int, ...]]] = {
     "small": {
         "energy MLP": (75, 150, 300, 600, 1_200, 2_400),
-        "leave-one-out transformer": (500, 2_000, 4_000),
+        "leave-one-out transformer": (2_000, 4_000),
         "masked transformer": (1_500, 6_000),
     },
     "paper": dict.fromkeys(TRAINED, (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
