@@ -26,9 +26,10 @@ import torch
 from sddm import Diffusion
 from sddm._memory import keep_freed_memory
 from sddm.data import Toy
-from sddm.losses import conditional_ratio_matching, draw, ratio_matching
+from sddm.losses import conditional_ratio_matching, ratio_matching
 from sddm.marginals import Energy
 from sddm.networks import MLPEnergy
+from sddm.noising import Batch, noise_batch
 from sddm.processes import Uniform
 from sddm.schedules import Constant
 from sddm.training.batches import generator_of
@@ -87,7 +88,7 @@ class Run:
 
     @torch.no_grad()
     def evaluate(self, held_out: torch.Tensor) -> float:
-        draws = draw(self.diffusion, held_out, generator=generator_of(0, "held-out noise", 0))
+        draws = noise_batch(self.diffusion, Batch(held_out), generator=generator_of(0, "held-out noise", 0))
 
         def value() -> float:
             pieces = [draws.rows(slice(i, i + 500)) for i in range(0, len(held_out), 500)]

@@ -211,8 +211,8 @@ BAD_INPUTS = [
     bad("marginals at float positions", TypeError, "positions", lambda: DIFFUSION.marginals(X, T, X.float())),
     bad("marginals at no positions", ValueError, "positions", lambda: DIFFUSION.marginals(X, T, X[:, :0])),
     bad("marginals at positions of one row", ValueError, "positions", lambda: DIFFUSION.marginals(X, T, X[:1, :1])),
-    bad("marginals given whole numbers", TypeError, "condition", lambda: DIFFUSION.marginals(X, T, None, X)),
-    bad("marginals given a short mask", ValueError, "condition", lambda: DIFFUSION.marginals(X, T, None, MASK[:, :1])),
+    bad("marginals given whole numbers", TypeError, "given", lambda: DIFFUSION.marginals(X, T, None, X)),
+    bad("marginals given a short mask", ValueError, "given", lambda: DIFFUSION.marginals(X, T, None, MASK[:, :1])),
     # ---- losses
     bad("loss of no diffusion", TypeError, "diffusion", lambda: ratio_matching(ORACLE, X)),
     bad("loss of an empty batch", ValueError, "x0", lambda: ratio_matching(DIFFUSION, X[:0])),
@@ -223,10 +223,8 @@ BAD_INPUTS = [
     bad("loss at a single time", ValueError, "t must", lambda: ratio_matching(DIFFUSION, X, t=T[0])),
     bad("loss with other noise", ValueError, "xt must", lambda: ratio_matching(DIFFUSION, X, xt=X[:1])),
     bad("loss with noise elsewhere", ValueError, "xt is on", lambda: ratio_matching(DIFFUSION, X, xt=X.to("meta"))),
-    bad("loss given a row of mask", ValueError, "condition", lambda: ratio_matching(DIFFUSION, X, condition=MASK[0])),
-    bad(
-        "loss given a float mask", TypeError, "condition", lambda: ratio_matching(DIFFUSION, X, condition=MASK.float())
-    ),
+    bad("loss given a row of mask", ValueError, "given", lambda: ratio_matching(DIFFUSION, X, given=MASK[0])),
+    bad("loss given a float mask", TypeError, "given", lambda: ratio_matching(DIFFUSION, X, given=MASK.float())),
     bad("loss at no positions", ValueError, "num_positions", lambda: ratio_matching(DIFFUSION, X, num_positions=0)),
     bad(
         "loss at too many positions", ValueError, "num_positions", lambda: ratio_matching(DIFFUSION, X, num_positions=3)
@@ -381,7 +379,7 @@ def test_the_good_inputs_that_these_were_made_from_are_accepted():
     UNIFORM.push(LAW, S, T)
     UNIFORM.likelihood(X, S, T, torch.float32)
     DIFFUSION.marginals(X, T, X[:, :1] * 0, MASK)
-    ratio_matching(DIFFUSION, X, t=T, xt=X, condition=MASK, num_positions=1, weight=lambda t: 1 + t)
+    ratio_matching(DIFFUSION, X, t=T, xt=X, given=MASK, num_positions=1, weight=lambda t: 1 + t)
     sample(DIFFUSION, 2, steps=2, corrector=Corrector(), condition=Condition(MASK, X), grid=uniform_in_share)
     sample(Diffusion(UNIFORM, Explicit()), 2, steps=2, length=2)
     bound(DIFFUSION, X, num_times=2)

@@ -97,7 +97,7 @@ def test_a_condition_counts_as_seen_without_noise():
     diffusion = oracle(uniform(1e-12), LAW, DIM)
     x = torch.tensor([[0, 2, 1]])
     given = torch.tensor([[False, True, True]])
-    p = diffusion.marginals(x, times(1, 1), condition=given).log_x0.exp()[0, 0]
+    p = diffusion.marginals(x, times(1, 1), given=given).log_x0.exp()[0, 0]
     joint = LAW.reshape(3, 3, 3)
     torch.testing.assert_close(p, joint[:, 2, 1] / joint[:, 2, 1].sum(), rtol=1e-9, atol=0)
     blind = diffusion.marginals(x, times(1, 1)).log_x0.exp()[0, 0]
@@ -109,7 +109,7 @@ def test_without_noise_a_condition_makes_no_difference():
     x, _ = some_input(uniform())
     given = torch.rand(len(x), DIM, generator=seeded(4)) < 0.5
     with_it, without = (
-        diffusion.marginals(x, times(0, len(x)), condition=given),
+        diffusion.marginals(x, times(0, len(x)), given=given),
         diffusion.marginals(x, times(0, len(x))),
     )
     torch.testing.assert_close(with_it.log_x0, without.log_x0, rtol=1e-12, atol=1e-12)
@@ -194,8 +194,8 @@ def test_only_a_process_and_a_model_make_a_diffusion():
         ({"t": torch.tensor([0.5, float("nan")])}, ValueError, "t holds NaN"),
         ({"positions": torch.tensor([[0, 0], [1, 2]])}, ValueError, "positions repeats a position"),
         ({"positions": torch.tensor([[0], [3]])}, ValueError, r"positions must lie in 0 .. 2"),
-        ({"condition": torch.ones(2, DIM)}, TypeError, "condition must be of dtype torch.bool"),
-        ({"condition": torch.ones(2, 2, dtype=torch.bool)}, ValueError, "condition must have shape"),
+        ({"given": torch.ones(2, DIM)}, TypeError, "given must be of dtype torch.bool"),
+        ({"given": torch.ones(2, 2, dtype=torch.bool)}, ValueError, "given must have shape"),
     ],
 )
 def test_what_marginals_cannot_be_asked(change, error, sentence):
@@ -221,7 +221,7 @@ def test_what_was_saved_loads_to_the_same_marginals(process_name, schedule_name,
     after = Diffusion.from_pretrained(tmp_path / "a" / "model")
     x, t = some_input(process)
     given = torch.rand(len(x), DIM, generator=seeded(5)) < 0.3
-    ours, theirs = (d.marginals(x, t, condition=given) for d in (before, after))
+    ours, theirs = (d.marginals(x, t, given=given) for d in (before, after))
     assert torch.equal(ours.log_x0, theirs.log_x0)
     assert torch.equal(ours.log_xt, theirs.log_xt)
     assert torch.equal(before.process.prior_law(), after.process.prior_law())

@@ -258,7 +258,7 @@ def test_given_positions_stay_clean_and_count_nothing(loss, process, generator):
     condition = torch.rand(64, 3, generator=generator) < 0.5
     # even where the noised data that are handed in disagree with what is given
     xt = process.noise(x0, times(1.0, 64), generator)
-    values = loss(Diffusion(process, watched), x0, t=times(0.6, 64), xt=xt, condition=condition)
+    values = loss(Diffusion(process, watched), x0, t=times(0.6, 64), xt=xt, given=condition)
     seen = watched.asked[0]
     assert bool((values[condition] == 0).all())
     assert bool((values[~condition] != 0).any())
@@ -296,7 +296,7 @@ def test_a_condition_leaves_the_loss_of_the_conditional_law(process):
     alone = all_states(3, 1)
     for loss in (conditional_ratio_matching, x0_cross_entropy, ct_elbo):
         mask = torch.tensor([False, True]).expand(3, 2)
-        both = loss(oracle(process, LAW, DIM), x0, t=times(t, 3), xt=x0, condition=mask)[:, 0]
+        both = loss(oracle(process, LAW, DIM), x0, t=times(t, 3), xt=x0, given=mask)[:, 0]
         single = loss(oracle(process, rest, 1), alone, t=times(t, 3), xt=alone)[:, 0]
         torch.testing.assert_close(both, single, rtol=ROUNDING, atol=ROUNDING)
 
@@ -343,8 +343,8 @@ def test_some_of_the_free_positions_estimate_the_loss_without_bias(loss, num_pos
     given = torch.tensor([[False, True, False, False]]).expand(num, dim)
     t = times(0.4, num)
     with torch.no_grad():
-        everything = loss(diffusion, x0[:1], t=t[:1], xt=xt[:1], condition=given[:1])[0]
-        some = loss(diffusion, x0, t=t, xt=xt, condition=given, num_positions=num_positions, generator=seeded(2))
+        everything = loss(diffusion, x0[:1], t=t[:1], xt=xt[:1], given=given[:1])[0]
+        some = loss(diffusion, x0, t=t, xt=xt, given=given, num_positions=num_positions, generator=seeded(2))
     assert float(some[:, 1].abs().max()) == 0
     error = some.std(0) / math.sqrt(num)
     assert bool(((some.mean(0) - everything).abs() <= 4 * error + ROUNDING * everything.abs()).all())
@@ -356,9 +356,7 @@ def test_rows_that_are_given_altogether_count_nothing(loss, generator):
     x0 = a_batch(5)
     given = torch.ones(5, DIM, dtype=torch.bool)
     for num_positions in (None, 1):
-        values = loss(
-            oracle(uniform(), LAW, DIM), x0, condition=given, num_positions=num_positions, generator=generator
-        )
+        values = loss(oracle(uniform(), LAW, DIM), x0, given=given, num_positions=num_positions, generator=generator)
         assert torch.equal(values, torch.zeros(5, DIM, dtype=values.dtype))
 
 

@@ -22,11 +22,11 @@ from sddm.losses import (
     conditional_ratio_matching,
     ct_elbo,
     denoising_cross_entropy,
-    draw,
     ratio_matching,
     x0_cross_entropy,
 )
 from sddm.marginals import Energy
+from sddm.noising import Batch, noise_batch
 from sddm.training import TrainingConfig, train
 from sddm.training.loop import Trainer
 
@@ -161,7 +161,7 @@ def test_pieces_of_a_batch_are_scored_as_the_whole(process, monkeypatch):
     monkeypatch.setattr(pool, "CHUNK_ELEMENTS", 4 * len(POOL))
     torch.testing.assert_close(pool.posterior(process, xt, t, POOL), whole)
     diffusion = table(process, DIM)
-    draws = draw(diffusion, x0, t=t, xt=xt, pool=POOL, num_positions=2, generator=seeded(0))
+    draws = noise_batch(diffusion, Batch(x0), t=t, xt=xt, pool=POOL, num_positions=2, generator=seeded(0))
     pieces = [conditional_ratio_matching.at(diffusion, draws.rows(slice(i, i + 50))) for i in range(0, len(x0), 50)]
     torch.testing.assert_close(torch.cat(pieces), conditional_ratio_matching.at(diffusion, draws))
 
@@ -188,8 +188,8 @@ def test_bad_pools_are_refused(without_annotation_checks):
         conditional_ratio_matching(diffusion, POOL, pool=POOL + 1)
     with pytest.raises(ValueError, match="pool"):
         conditional_ratio_matching(diffusion, POOL, pool=POOL[:, :2])
-    with pytest.raises(ValueError, match="Leave out condition and padding, or the pool"):
-        conditional_ratio_matching(diffusion, POOL, pool=POOL, condition=POOL == 0)
+    with pytest.raises(ValueError, match="Leave out given and padding, or the pool"):
+        conditional_ratio_matching(diffusion, POOL, pool=POOL, given=POOL == 0)
     with pytest.raises(ValueError, match="pool needs a process under which every value can become every other"):
         conditional_ratio_matching(table(absorbing(), DIM), POOL, pool=POOL)
 
@@ -243,7 +243,7 @@ def test_noise_weight_counts_times_of_much_noise_more():
     losses = {}
     for weight in (0.0, 2.0):
         trainer = Trainer(energy(), TrainingConfig(1, 8, noise_weight=weight), conditional_ratio_matching)
-        draws = draw(trainer.diffusion, rows, generator=seeded(3))
+        draws = noise_batch(trainer.diffusion, Batch(rows), generator=seeded(3))
         losses[weight] = trainer._losses(trainer.diffusion, draws)
         share = trainer.diffusion.process.remaining(draws.t)
     torch.testing.assert_close(losses[2.0], losses[0.0] / share**2)

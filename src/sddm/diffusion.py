@@ -68,22 +68,22 @@ class Diffusion(nn.Module):
         xt: Int[Tensor, "batch dim"],
         t: Float[Tensor, "batch"],
         positions: Int[Tensor, "batch num"] | None = None,
-        condition: Bool[Tensor, "batch dim"] | None = None,
+        given: Bool[Tensor, "batch dim"] | None = None,
         padding: Bool[Tensor, "batch dim"] | None = None,
     ) -> Marginals:
         """The conditionals at x_t, at all positions or at `positions`.
 
-        `condition` marks positions that hold clean data, `padding` those that do not exist (in shorter rows).
+        `given` marks positions that hold clean data, `padding` those that do not exist (in shorter rows).
         """
         xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
         t = _checks.times(t, xt.shape[0], "t", device=self.device)
         if positions is not None:
             positions = _checks.positions(positions, *xt.shape, device=self.device)
-        if condition is not None:
-            condition = _checks.boolean_mask(condition, xt.shape, "condition", device=self.device)
+        if given is not None:
+            given = _checks.boolean_mask(given, xt.shape, "given", device=self.device)
         if padding is not None:
             padding = _checks.boolean_mask(padding, xt.shape, "padding", device=self.device)
-        return self(xt, t, positions, condition, padding)
+        return self(xt, t, positions, given, padding)
 
     def forward(
         self,

@@ -90,6 +90,6 @@ def _prior_divergence(diffusion: Diffusion, x0: Tensor) -> Float64[Tensor, "batc
     """KL(q_{T|0}(. | x_0) || p_T), summed over the positions."""
     process = diffusion.process
     end = torch.full((x0.shape[0],), HORIZON, dtype=torch.float64, device=x0.device)
-    law = process._law(x0, process._integral(0.0, end), torch.float64)
+    law = process.law_by(x0, process.tau(0.0, end), torch.float64)
     log_prior = start_log_law(diffusion, x0.shape[1]).double()
     return torch.where(law > 0, law * (law.log() - log_prior), 0).sum((-2, -1))

@@ -1,6 +1,6 @@
 """Training losses. Each takes a diffusion and a batch of data and returns values of shape (batch, dim).
 
-The sum over positions is, in expectation, the loss of the paper. Given positions (`condition`) stay clean and hold 0.
+The sum over positions is, in expectation, the loss of the paper. Given positions (`given`) stay clean and hold 0.
 When only some positions are evaluated (`num_positions`), the others hold 0 and these are scaled up, so that the sum
 over dim is unbiased whatever was evaluated. Times are stratified over the batch unless they are passed in.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -21,9 +21,10 @@ from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.marginals import Marginals, at_positions
 from sddm.networks.chunks import in_chunks
-from sddm.pool import check_process, posterior, without_own_token
+from sddm.noising import Batch, NoisedBatch, noise_batch
+from sddm.pool import without_own_token
 from sddm.processes import Process
-from sddm.randomness import CHUNK_ELEMENTS, Stream, random_positions, stratified_times
+from sddm.randomness import CHUNK_ELEMENTS
 
 TimeWeight = Callable[[Float64[Tensor, "batch"]], Tensor]
 """A weight for each time: (batch,) -> (batch,)."""
@@ -58,90 +59,6 @@ class Noised:
             )
 
 
-@dataclass(frozen=True)
-class Draws:
-    """A batch of data with all that chance decides in a loss: times, noised data, and which positions are evaluated.
-
-    Drawn for the whole batch at once, so that the loss of its rows is the same in whatever pieces it is computed.
-    """
-
-    x0: Int[Tensor, "batch dim"]
-    t: Float64[Tensor, "batch"]
-    xt: Int[Tensor, "batch dim"]
-    positions: Int[Tensor, "batch num"] | None
-    condition: Bool[Tensor, "batch dim"] | None
-    padding: Bool[Tensor, "batch dim"] | None
-    posterior: Float[Tensor, "batch num symbols"] | None = None
-    """p(x_0^d | x_t) at the evaluated positions by a pool of data, if there is one."""
-
-    def rows(self, rows: slice) -> Draws:
-        """Some rows of the batch."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: part[rows] for name, part in parts.items() if part is not None})
-
-    @property
-    def silent(self) -> Bool[Tensor, "batch dim"] | None:
-        """Positions that do not count: given, or padding."""
-        if self.condition is None or self.padding is None:
-            return self.padding if self.condition is None else self.condition
-        return self.padding | self.condition
-
-
-def draw(
-    diffusion: Diffusion,
-    x0: Int[Tensor, "batch dim"],
-    *,
-    t: Float[Tensor, "batch"] | None = None,
-    xt: Int[Tensor, "batch dim"] | None = None,
-    condition: Bool[Tensor, "batch dim"] | None = None,
-    padding: Bool[Tensor, "batch dim"] | None = None,
-    num_positions: int | None = None,
-    pool: Int[Tensor, "pool dim"] | None = None,
-    generator: torch.Generator | None = None,
-) -> Draws:
-    """Check the arguments of a loss and draw what is not given; they are explained at `Loss.__call__`."""
-    _checks.instance(diffusion, Diffusion, "diffusion")
-    process = diffusion.process
-    x0 = _checks.tokens(x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
-    batch, dim = x0.shape
-    _checks.generator(generator)
-    t = stratified_times(batch, generator, x0.device) if t is None else t
-    t = _checks.times(t, batch, "t", device=x0.device)
-    if condition is not None:
-        condition = _checks.boolean_mask(condition, x0.shape, "condition", device=x0.device)
-    if padding is not None:
-        padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
-    if xt is None:
-        xt = process._noise(x0, process._integral(0.0, t), Stream(generator))
-    else:
-        xt = _checks.tokens(xt, process.num_symbols, "xt", device=x0.device)
-        _checks.require(
-            xt.shape == x0.shape,
-            f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
-        )
-    if condition is not None:
-        xt = torch.where(condition, x0, xt)
-    draws = Draws(x0, t, xt, None, condition, padding)
-    if num_positions is not None:
-        _checks.whole(num_positions, "num_positions", 1)
-        _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
-        positions = random_positions(batch, dim, num_positions, generator, x0.device, draws.silent)
-        draws = replace(draws, positions=positions)
-    if pool is not None:
-        pool = _check_pool(pool, draws, process)
-        draws = replace(draws, posterior=at_positions(posterior(process, xt, t, pool), draws.positions))
-    return draws
-
-
-def _check_pool(pool: Tensor, draws: Draws, process: Process) -> Int[Tensor, "pool dim"]:
-    pool = _checks.tokens(pool, process.num_states, "pool", length=draws.x0.shape[1], device=draws.x0.device)
-    _checks.require(
-        draws.silent is None, "pool: its targets are for whole rows. Leave out condition and padding, or the pool."
-    )
-    check_process(process)
-    return pool
-
-
 class Loss:
     """A loss, from the function that gives its value at each evaluated position of a noised batch."""
 
@@ -156,7 +73,7 @@ class Loss:
         *,
         t: Float[Tensor, "batch"] | None = None,
         xt: Int[Tensor, "batch dim"] | None = None,
-        condition: Bool[Tensor, "batch dim"] | None = None,
+        given: Bool[Tensor, "batch dim"] | None = None,
         padding: Bool[Tensor, "batch dim"] | None = None,
         num_positions: int | None = None,
         pool: Int[Tensor, "pool dim"] | None = None,
@@ -166,34 +83,34 @@ class Loss:
         """Values of shape (batch, dim); see the head of this file.
 
         t: times in [0, T], stratified over the batch if not given.    xt: the noised data, drawn if not given.
-        condition: positions that stay clean and count 0.              padding: positions that do not exist; count 0.
+        given: positions that stay clean and count 0.              padding: positions that do not exist; count 0.
         num_positions: how many to evaluate; all if None.              weight: a weight for each time.
         pool: rows of data, x0 among them, over which the target is averaged (see `sddm.pool`); for cross entropies.
         generator: the source of every draw.
         """
-        draws = draw(
+        noised = noise_batch(
             diffusion,
-            x0,
+            Batch(x0, given, padding),
             t=t,
             xt=xt,
-            condition=condition,
-            padding=padding,
             num_positions=num_positions,
             pool=pool,
             generator=generator,
         )
-        return self.at(diffusion, draws, weight)
+        return self.at(diffusion, noised, weight)
 
-    def at(self, diffusion: Diffusion, draws: Draws, weight: TimeWeight | None = None) -> Float[Tensor, "batch dim"]:
-        """The values at given draws."""
-        marginals = diffusion(draws.xt, draws.t, draws.positions, draws.condition, draws.padding)
-        x0, xt = (at_positions(x, draws.positions) for x in (draws.x0, draws.xt))
+    def at(
+        self, diffusion: Diffusion, batch: NoisedBatch, weight: TimeWeight | None = None
+    ) -> Float[Tensor, "batch dim"]:
+        """The values on a batch that is noised already."""
+        marginals = diffusion(batch.xt, batch.t, batch.positions, batch.given, batch.padding)
+        x0, xt = (at_positions(x, batch.positions) for x in (batch.x0, batch.xt))
         seen = diffusion.model.sees_own_token
-        noised = Noised(diffusion.process, draws.t, x0, xt, marginals, seen, draws.posterior)
+        noised = Noised(diffusion.process, batch.t, x0, xt, marginals, seen, batch.posterior)
         values = self.value(noised)
         if weight is not None:
-            values = values * _weights(weight, draws.t).to(values.dtype)[:, None]
-        return _spread(values, draws.positions, draws.silent, draws.x0.shape[1])
+            values = values * _weights(weight, batch.t).to(values.dtype)[:, None]
+        return _spread(values, batch.positions, batch.silent, batch.x0.shape[1])
 
 
 def _weights(weight: TimeWeight, t: Float64[Tensor, "batch"]) -> Tensor:
@@ -223,10 +140,10 @@ def conditional_ratio_matching(noised: Noised) -> Float[Tensor, "batch num"]:
     and the minimiser of `ratio_matching`, and less variance.
     """
     noised.forbid_own_token("conditional_ratio_matching")
-    process, tau, log_xt = noised.process, noised.process._integral(0.0, noised.t), noised.marginals.log_xt
+    process, tau, log_xt = noised.process, noised.process.tau(0.0, noised.t), noised.marginals.log_xt
     if noised.posterior is not None:
-        return -_mean(log_xt, process._push(without_own_token(process, noised.posterior, noised.xt, noised.t), tau))
-    return -process._expected(noised.x0, tau, log_xt)
+        return -_mean(log_xt, process.push_by(without_own_token(process, noised.posterior, noised.xt, noised.t), tau))
+    return -process.expected_by(noised.x0, tau, log_xt)
 
 
 @Loss
@@ -247,7 +164,7 @@ def denoising_cross_entropy(noised: Noised) -> Float[Tensor, "batch num"]:
     """
     log_x0 = noised.marginals.require_x0("denoising_cross_entropy")
     process = noised.process
-    likelihood = process._likelihood(noised.xt, process._integral(0.0, noised.t), log_x0.dtype)
+    likelihood = process.likelihood_by(noised.xt, process.tau(0.0, noised.t), log_x0.dtype)
     log_posterior = torch.log_softmax(log_x0 + likelihood.log(), dim=-1)
     if noised.posterior is not None:
         return -_mean(log_posterior, noised.posterior)
@@ -290,15 +207,15 @@ def _ct_elbo(
     xt: Int[Tensor, "batch num"],
     log_p: Float[Tensor, "batch num symbols"],
 ) -> Float[Tensor, "batch num"]:
-    q = process._law(x0, process._integral(0.0, t), log_p.dtype)
+    q = process.law_by(x0, process.tau(0.0, t), log_p.dtype)
     possible = q > 0
     f = torch.where(possible, q.log() - log_p, 0)
-    exits = process._exit_rates(log_p.dtype).to(log_p.device)
-    into, from_q = process._flow(log_p.exp()), process._flow(q)
+    exits = process.exit_rates(log_p.dtype).to(log_p.device)
+    into, from_q = process.flow_into(log_p.exp()), process.flow_into(q)
     backwards = torch.where(possible & (into > 0), f.exp() * into, 0)
     forwards = torch.where(exits > 0, q * exits * (f - 1), 0)
     arrivals = torch.where(from_q > 0, from_q * f, 0)
-    return process._speed(t, log_p.dtype)[..., 0] * (backwards + forwards - arrivals).sum(-1)
+    return process.speed(t, log_p.dtype)[..., 0] * (backwards + forwards - arrivals).sum(-1)
 
 
 def _ct_elbo_at_drawn_token(
@@ -310,10 +227,10 @@ def _ct_elbo_at_drawn_token(
 ) -> Float[Tensor, "batch num"]:
     """sum_{y != x} [R - R^ + R^ log(R^ / R)] at the x_t^d that was drawn, for models that look at it."""
     log_model = log_p - log_p.gather(-1, xt[..., None])  # log of R / Q_t(y, x)
-    law = process._law(x0, process._integral(0.0, t), log_p.dtype)
+    law = process.law_by(x0, process.tau(0.0, t), log_p.dtype)
     truth = law / law.gather(-1, xt[..., None])  # R^ / Q_t(y, x)
     surprise = torch.where(truth > 0, truth * (truth.log() - log_model), 0)
-    rates = process._rate_column(xt, log_p.dtype) * process._speed(t, log_p.dtype)
+    rates = process.rates_into(xt, log_p.dtype) * process.speed(t, log_p.dtype)
     return torch.where(rates > 0, rates * (log_model.exp() - truth + surprise), 0).sum(-1)
 
 

@@ -62,7 +62,7 @@ def _likelihood(
     process: Process, xt: Int[Tensor, "batch num"], t: Float64[Tensor, "batch"], dtype: torch.dtype
 ) -> Float[Tensor, "batch num symbols"]:
     """q_{t|0}(x_t^d | c) for every c."""
-    return process._likelihood(xt, process._integral(0.0, t), dtype).clamp_min(LEAST_LIKELIHOOD)
+    return process.likelihood_by(xt, process.tau(0.0, t), dtype).clamp_min(LEAST_LIKELIHOOD)
 
 
 def _posterior(

@@ -41,7 +41,7 @@ class Marginals:
         cls, log_x0: Float[Tensor, "batch dim symbols"], process: Process, t: Float64[Tensor, "batch"]
     ) -> Marginals:
         """Implicit marginals:  log_xt = log(exp(log_x0) P_{0->t})."""
-        return cls(None, log_x0, push=lambda log_p: process._push_log(log_p, process._integral(0.0, t)))
+        return cls(None, log_x0, push=lambda log_p: process.log_push_by(log_p, process.tau(0.0, t)))
 
     @property
     def log_xt(self) -> Float[Tensor, "batch dim symbols"]:

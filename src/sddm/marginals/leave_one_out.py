@@ -56,6 +56,6 @@ class LeaveOneOut(MarginalModel):
         logits = self.network(xt, t, positions, given, padding)
         if self.ordinary:
             seen = at_positions(xt, positions)
-            likelihood = process._likelihood(seen, process._integral(0.0, t), logits.dtype)[..., : process.num_states]
+            likelihood = process.likelihood_by(seen, process.tau(0.0, t), logits.dtype)[..., : process.num_states]
             logits = logits - likelihood.log().clamp(min=LEAST_LOG_LIKELIHOOD)
         return self.from_logits(logits, process, t)

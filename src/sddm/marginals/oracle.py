@@ -72,7 +72,7 @@ class Oracle(MarginalModel):
             f"states of the oracle hold tokens up to {self.largest_token}, but the process has only "
             f"{process.num_states} states. Build both for the same number.",
         )
-        likelihood = process._likelihood(xt, process._integral(0.0, t), torch.float64)
+        likelihood = process.likelihood_by(xt, process.tau(0.0, t), torch.float64)
         if given is not None:
             exactly = torch.zeros_like(likelihood).scatter_(-1, xt[..., None], 1)
             likelihood = torch.where(given[..., None], exactly, likelihood)

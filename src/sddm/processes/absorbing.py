@@ -44,20 +44,20 @@ class Absorbing(Process):
         """a and 1 - a, of shape (batch, 1, 1)."""
         return torch.exp(-tau).to(dtype)[:, None, None], (-torch.expm1(-tau)).to(dtype)[:, None, None]
 
-    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
         a, gone = self._stay(tau, torch.float64)
         transition = a * torch.eye(self.num_symbols, dtype=torch.float64, device=tau.device)
         transition[:, :, self.mask] += gone[..., 0]
         return transition
 
-    def _push(
+    def push_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         a, gone = self._stay(tau, p.dtype)
         data, masked = p[..., : self.mask], p[..., self.mask :]
         return torch.cat([a * data, masked + gone * data.sum(-1, keepdim=True)], dim=-1)
 
-    def _push_log(
+    def log_push_by(
         self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         a, gone = self._stay(tau, log_p.dtype)
@@ -65,13 +65,13 @@ class Absorbing(Process):
         # p sums to one, so the data states hold 1 - masked of it.
         return torch.cat([torch.log(a) + log_p[..., : self.mask], torch.log(masked + gone * (1 - masked))], dim=-1)
 
-    def _pull(
+    def pull_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         a, gone = self._stay(tau, p.dtype)
         return torch.cat([p[..., : self.mask], (p[..., self.mask :] - gone).clamp_(min=0)], dim=-1) / a
 
-    def _law(
+    def law_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
         a, gone = self._stay(tau, dtype)
@@ -79,7 +79,7 @@ class Absorbing(Process):
         law[..., self.mask :] = gone
         return law.scatter_add_(-1, x[..., None], a.expand(-1, x.shape[1], 1))
 
-    def _likelihood(
+    def likelihood_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
         a, gone = self._stay(tau, dtype)
@@ -88,33 +88,33 @@ class Absorbing(Process):
         at_x = torch.where(is_mask, torch.ones_like(a), a)
         return likelihood.scatter_(-1, x[..., None], at_x)
 
-    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         rates = (x == self.mask)[..., None].to(dtype).repeat(1, 1, self.num_symbols)
         rates[..., self.mask] = 0
         return rates
 
-    def _rate_row(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_out_of(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         rates = torch.zeros(*x.shape, self.num_symbols, dtype=dtype, device=x.device)
         rates[..., self.mask] = (x != self.mask).to(dtype)
         return rates
 
-    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
         flow = torch.zeros_like(p)
         flow[..., self.mask] = p[..., : self.mask].sum(-1)
         return flow
 
-    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+    def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
         rates = torch.ones(self.num_symbols, dtype=dtype)
         rates[self.mask] = 0
         return rates
 
-    def _noise(
+    def noise_by(
         self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
     ) -> Int[Tensor, "batch dim"]:
         u = randomness.uniform(x0.shape, x0.device)
         return torch.where(u < torch.exp(-tau)[:, None], x0, self.mask)
 
-    def _expected(
+    def expected_by(
         self,
         x: Int[Tensor, "batch dim"],
         tau: Float64[Tensor, "batch"],
@@ -124,19 +124,19 @@ class Absorbing(Process):
         masked = torch.where(gone[..., 0] > 0, gone[..., 0] * values[..., self.mask], 0)  # not 0 * log 0
         return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + masked
 
-    def _times_rate_to(
+    def times_rates_into(
         self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
-        values.mul_((x == self.mask)[..., None] * self._speed(t, values.dtype))
+        values.mul_((x == self.mask)[..., None] * self.speed(t, values.dtype))
         values[..., self.mask] = 0
         return values
 
-    def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+    def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
         bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
         bound[:, self.mask] = torch.exp(-tau) / -torch.expm1(-tau)
         return bound
 
-    def _move_bound(
+    def move_bound(
         self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
     ) -> Float64[Tensor, "batch symbols"]:
         bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)

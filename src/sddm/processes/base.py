@@ -1,8 +1,12 @@
 """The forward process: every position of x_0 runs, by itself, through a Markov jump process with rates Q_t = beta(t) Q.
 
 Because Q_t is one fixed matrix times a speed, a transition depends on its two times only through tau = B(s, t), the
-integral of the schedule:  P_{s->t} = exp(tau Q).  A family therefore implements the private methods below as functions
-of tau; the public ones, which take times and check what they are given, are written once, here.
+integral of the schedule:  P_{s->t} = exp(tau Q).  So every method comes in two forms:
+
+    push(p, s, t), likelihood(x, s, t), ...     takes times and checks what it is given; written once, here
+    push_by(p, tau), likelihood_by(x, tau), ... takes tau = process.tau(s, t) and checks nothing; a family implements it
+
+Samplers and losses use the second form. On the clock tau the forward rates are the constant matrix Q.
 
 States: x_0 has `num_states` of them. x_t has `num_symbols`, which is one more where the process adds a MASK.
 """
@@ -46,41 +50,41 @@ class Process(Configurable, ABC):
     # ---- what a family implements, in terms of tau = B(s, t) -------------------------------------------------------
 
     @abstractmethod
-    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
         """exp(tau Q), row = from."""
 
     @abstractmethod
-    def _push(
+    def push_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         """p exp(tau Q)."""
 
     @abstractmethod
-    def _law(
+    def law_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
         """Where x goes: P(y | x) for every y (a row of the transition)."""
 
     @abstractmethod
-    def _likelihood(
+    def likelihood_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
         """Where x came from: P(x | y) for every y (a column of the transition)."""
 
     @abstractmethod
-    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         """Q(y, x) for every y, with 0 at y = x."""
 
     @abstractmethod
-    def _rate_row(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_out_of(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         """Q(x, y) for every y, with 0 at y = x."""
 
     @abstractmethod
-    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
         """sum_{y != x} p(y) Q(y, x) for every x: how much probability flows into x per unit of tau."""
 
     @abstractmethod
-    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+    def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
         """sum_{y != x} Q(x, y) for every x: how fast x is left."""
 
     @abstractmethod
@@ -94,47 +98,47 @@ class Process(Configurable, ABC):
 
     # ---- what a family may do faster -------------------------------------------------------------------------------
 
-    def _noise(
+    def noise_by(
         self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
     ) -> Int[Tensor, "batch dim"]:
-        return categorical(self._law(x0, tau, torch.float64), randomness)
+        return categorical(self.law_by(x0, tau, torch.float64), randomness)
 
-    def _push_log(
+    def log_push_by(
         self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         """log(p exp(tau Q)) from log p."""
-        pushed = self._push(log_p.exp(), tau)
+        pushed = self.push_by(log_p.exp(), tau)
         return pushed.clamp_min(torch.finfo(pushed.dtype).tiny).log()
 
-    def _expected(
+    def expected_by(
         self,
         x: Int[Tensor, "batch dim"],
         tau: Float64[Tensor, "batch"],
         values: Float[Tensor, "batch dim symbols"],
     ) -> Float[Tensor, "batch dim"]:
         """sum_y P(y | x) values[y]; a state of probability 0 counts 0 even where its value is infinite."""
-        law = self._law(x, tau, values.dtype)
+        law = self.law_by(x, tau, values.dtype)
         return torch.where(law > 0, law * values, 0).sum(-1)
 
-    def _times_likelihood(
+    def times_likelihood_by(
         self,
         values: Float[Tensor, "batch dim symbols"],
         x: Int[Tensor, "batch dim"],
         tau: Float64[Tensor, "batch"],
     ) -> Float[Tensor, "batch dim symbols"]:
         """Multiply values[y], in place, by P(x | y)."""
-        return values.mul_(self._likelihood(x, tau, values.dtype))
+        return values.mul_(self.likelihood_by(x, tau, values.dtype))
 
-    def _times_rate_to(
+    def times_rates_into(
         self,
         values: Float[Tensor, "batch dim symbols"],
         x: Int[Tensor, "batch dim"],
         t: Float64[Tensor, "batch"],
     ) -> Float[Tensor, "batch dim symbols"]:
         """Multiply values[y], in place, by Q_t(y, x)."""
-        return values.mul_(self._rate_column(x, values.dtype)).mul_(self._speed(t, values.dtype))
+        return values.mul_(self.rates_into(x, values.dtype)).mul_(self.speed(t, values.dtype))
 
-    def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+    def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
         """The fastest that the reverse process can leave each state x, in units of tau, whatever the data:
 
             max over x0 of  sum_{y != x} Q(y, x) q(y | x0) / q(x | x0).
@@ -142,13 +146,13 @@ class Process(Configurable, ABC):
         The reverse rate of any law is a weighted mean of these, and it falls with tau, so that the value at the early
         end of an interval bounds the whole interval. States that x0 reaches with probability below 1e-12 are left out.
         """
-        q = self._transition(tau)[:, : self.num_states]
+        q = self.transition_by(tau)[:, : self.num_states]
         everything = torch.arange(self.num_symbols, device=tau.device)[None]
-        columns = self._rate_column(everything, torch.float64)[0]  # columns[x, y] = Q(y, x)
+        columns = self.rates_into(everything, torch.float64)[0]  # columns[x, y] = Q(y, x)
         flow = q @ columns.T
         return torch.where(q > 1e-12, flow / q, 0).amax(dim=1)
 
-    def _move_bound(
+    def move_bound(
         self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
     ) -> Float64[Tensor, "batch symbols"]:
         """The largest chance that a position which holds x at time t held something else at s, whatever the data:
@@ -158,7 +162,7 @@ class Process(Configurable, ABC):
         The chance under any law is a weighted mean of these. States that x0 reaches with probability below 1e-12 are
         left out.
         """
-        q, step = self._transition(early)[:, : self.num_states], self._transition(tau)
+        q, step = self.transition_by(early)[:, : self.num_states], self.transition_by(tau)
         later = q @ step
         stays = q * step.diagonal(dim1=1, dim2=2)[:, None] / later
         return torch.where(later > 1e-12, 1 - stays, 0).amax(dim=1).clamp_(0, 1)
@@ -174,19 +178,19 @@ class Process(Configurable, ABC):
         """Draw x_t given x_0."""
         x0 = _checks.tokens(x0, self.num_states, "x0")
         t = _checks.times(t, x0.shape[0], "t", device=x0.device, owner="x0")
-        return self._noise(x0, self._integral(0.0, t), Stream(_checks.generator(generator)))
+        return self.noise_by(x0, self.tau(0.0, t), Stream(_checks.generator(generator)))
 
     def prior(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Int[Tensor, "batch dim"]:
         """Draw x_T of shape (batch, dim)."""
         shape = _checks.batch_shape(shape, "shape")
-        return self._prior(shape, Stream(_checks.generator(generator)), torch.device("cpu"))
+        return self.draw_prior(shape, Stream(_checks.generator(generator)), torch.device("cpu"))
 
     def transition(
         self, s: Float[Tensor, "batch"], t: Float[Tensor, "batch"]
     ) -> Float64[Tensor, "batch symbols symbols"]:
         """P_{s->t} as dense matrices, row = from. For small numbers of states."""
         s, t = _checks.ordered_times(s, t, None)
-        return self._transition(self._integral(s, t))
+        return self.transition_by(self.tau(s, t))
 
     def push(
         self, p: Float[Tensor, "batch dim symbols"], s: Float[Tensor, "batch"], t: Float[Tensor, "batch"]
@@ -194,7 +198,7 @@ class Process(Configurable, ABC):
         """p P_{s->t}: the law at time t of a position whose law at time s is p."""
         p = _checks.probabilities(p, self.num_symbols, "p")
         s, t = _checks.ordered_times(s, t, p.shape[0], device=p.device, owner="p")
-        return self._push(p, self._integral(s, t))
+        return self.push_by(p, self.tau(s, t))
 
     def likelihood(
         self,
@@ -206,7 +210,7 @@ class Process(Configurable, ABC):
         """P_{s->t}(x | y) for every y: how likely each state at s was to become the x seen at t."""
         x = _checks.tokens(x, self.num_symbols, "x")
         s, t = _checks.ordered_times(s, t, x.shape[0], device=x.device, owner="x")
-        return self._likelihood(x, self._integral(s, t), _checks.floating_dtype(dtype))
+        return self.likelihood_by(x, self.tau(s, t), _checks.floating_dtype(dtype))
 
     def rate_to(
         self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
@@ -215,7 +219,7 @@ class Process(Configurable, ABC):
         x = _checks.tokens(x, self.num_symbols, "x")
         t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
         dtype = _checks.floating_dtype(dtype)
-        return self._rate_column(x, dtype) * self._speed(t, dtype)
+        return self.rates_into(x, dtype) * self.speed(t, dtype)
 
     def rate_from(
         self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
@@ -224,11 +228,11 @@ class Process(Configurable, ABC):
         x = _checks.tokens(x, self.num_symbols, "x")
         t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
         dtype = _checks.floating_dtype(dtype)
-        return self._rate_row(x, dtype) * self._speed(t, dtype)
+        return self.rates_out_of(x, dtype) * self.speed(t, dtype)
 
     def remaining(self, t: Float[Tensor, "batch"]) -> Float64[Tensor, "batch"]:
         """The share of the data that is left at time t, exp(-gap B(0, t))."""
-        return torch.exp(-self.gap * self._integral(0.0, _checks.times(t, None, "t")))
+        return torch.exp(-self.gap * self.tau(0.0, _checks.times(t, None, "t")))
 
     def leaving(self: Kind, share: float = 0.02) -> Kind:
         """The same process at the speed that leaves this share of the data at time T.
@@ -256,14 +260,19 @@ class Process(Configurable, ABC):
         has to come from the model: see `sddm.samplers.ends`."""
         return bool((self.prior_law() > 0).all())
 
-    def _prior(self, shape: Sequence[int], randomness: Randomness, device: torch.device) -> Int[Tensor, "batch dim"]:
+    def draw_prior(
+        self, shape: Sequence[int], randomness: Randomness, device: torch.device
+    ) -> Int[Tensor, "batch dim"]:
+        """Draw x_T of shape (batch, dim)."""
         law = self.prior_law().to(device)
         return categorical(law.expand(*shape, -1), randomness)
 
-    def _integral(self, s: float | Tensor, t: float | Tensor) -> Float64[Tensor, "batch"]:
+    def tau(self, s: float | Tensor, t: float | Tensor) -> Float64[Tensor, "batch"]:
+        """B(s, t): how far the clock of the process runs from time s to time t."""
         return self.schedule.integral(s, t)
 
-    def _speed(self, t: Float64[Tensor, "batch"], dtype: torch.dtype) -> Float[Tensor, "batch 1 1"]:
+    def speed(self, t: Float64[Tensor, "batch"], dtype: torch.dtype) -> Float[Tensor, "batch 1 1"]:
+        """beta(t), which turns rates per tau into rates per time."""
         return self.schedule.rate(t).to(dtype)[:, None, None]
 
 
@@ -271,7 +280,7 @@ class Process(Configurable, ABC):
 class Undoable(Protocol):
     """A process whose noise can be undone in closed form."""
 
-    def _pull(
+    def pull_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         """The law whose push by tau is p, up to a factor. Where p is no push, what is below zero counts as zero."""

@@ -71,7 +71,7 @@ class DenseProcess(Process):
         assert self._prior_law is not None
         return self._prior_law
 
-    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
         distinct, where = torch.unique(tau, return_inverse=True)
         if self._modes is not None:
             values, left, right = (m.to(tau.device) for m in self._modes)
@@ -94,31 +94,31 @@ class DenseProcess(Process):
             self._remembered.popitem(last=False)
         return transition
 
-    def _push(
+    def push_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
-        return p @ self._transition(tau).to(p.dtype)
+        return p @ self.transition_by(tau).to(p.dtype)
 
-    def _law(
+    def law_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
-        return _rows(self._transition(tau).to(dtype), x)
+        return _rows(self.transition_by(tau).to(dtype), x)
 
-    def _likelihood(
+    def likelihood_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
-        return _rows(self._transition(tau).to(dtype).mT, x)
+        return _rows(self.transition_by(tau).to(dtype).mT, x)
 
-    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         return self._off_diagonal(x.device, dtype).T[x]
 
-    def _rate_row(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_out_of(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         return self._off_diagonal(x.device, dtype)[x]
 
-    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
         return p @ self._off_diagonal(p.device, p.dtype)
 
-    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+    def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
         return -self.rate_matrix.diagonal().to(dtype)
 
     def _off_diagonal(self, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "symbols symbols"]:

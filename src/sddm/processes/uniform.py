@@ -37,57 +37,57 @@ class Uniform(Process):
         b = -torch.expm1(-self.num_states * tau) / self.num_states
         return a.to(dtype)[:, None, None], b.to(dtype)[:, None, None]
 
-    def _transition(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
         a, b = self._mixture(tau, torch.float64)
         return a * torch.eye(self.num_states, dtype=torch.float64, device=tau.device) + b
 
-    def _push(
+    def push_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         a, b = self._mixture(tau, p.dtype)
         return a * p + b * p.sum(-1, keepdim=True)
 
-    def _push_log(
+    def log_push_by(
         self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         a, b = self._mixture(tau, log_p.dtype)
         return _LogMix.apply(log_p, a, b)
 
-    def _pull(
+    def pull_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
     ) -> Float[Tensor, "batch dim symbols"]:
         a, b = self._mixture(tau, p.dtype)
         return ((p - b) / a).clamp_(min=0)
 
-    def _law(
+    def law_by(
         self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
     ) -> Float[Tensor, "batch dim symbols"]:
         a, b = self._mixture(tau, dtype)
         law = b.repeat(1, x.shape[1], self.num_states)
         return law.scatter_(-1, x[..., None], (a + b).expand(-1, x.shape[1], 1))
 
-    _likelihood = _law  # P is symmetric
+    likelihood_by = law_by  # P is symmetric
 
-    def _rate_column(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
         rates = torch.ones(*x.shape, self.num_states, dtype=dtype, device=x.device)
         return rates.scatter_(-1, x[..., None], 0)
 
-    _rate_row = _rate_column  # and so is Q
+    rates_out_of = rates_into  # and so is Q
 
-    def _flow(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
         return p.sum(-1, keepdim=True) - p
 
-    def _exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
+    def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
         return torch.full((self.num_states,), self.num_states - 1, dtype=dtype)
 
-    def _noise(
+    def noise_by(
         self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
     ) -> Int[Tensor, "batch dim"]:
         u = randomness.uniform((x0.shape[0], 2, x0.shape[1]), x0.device)
         anything = (u[:, 1] * self.num_states).long()
         return torch.where(u[:, 0] < torch.exp(-self.num_states * tau)[:, None], x0, anything)
 
-    def _expected(
+    def expected_by(
         self,
         x: Int[Tensor, "batch dim"],
         tau: Float64[Tensor, "batch"],
@@ -96,7 +96,7 @@ class Uniform(Process):
         a, b = self._mixture(tau, values.dtype)
         return _SumAndPick.apply(values, x, a[..., 0], b[..., 0])
 
-    def _times_likelihood(
+    def times_likelihood_by(
         self,
         values: Float[Tensor, "batch dim symbols"],
         x: Int[Tensor, "batch dim"],
@@ -106,19 +106,19 @@ class Uniform(Process):
         at_x = values.gather(-1, x[..., None]) * (a + b)
         return values.mul_(b).scatter_(-1, x[..., None], at_x)
 
-    def _times_rate_to(
+    def times_rates_into(
         self,
         values: Float[Tensor, "batch dim symbols"],
         x: Int[Tensor, "batch dim"],
         t: Float64[Tensor, "batch"],
     ) -> Float[Tensor, "batch dim symbols"]:
-        return values.mul_(self._speed(t, values.dtype)).scatter_(-1, x[..., None], 0)
+        return values.mul_(self.speed(t, values.dtype)).scatter_(-1, x[..., None], 0)
 
-    def _exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+    def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
         _, b = self._mixture(tau, torch.float64)
         return ((1 - b) / b)[..., 0].expand(-1, self.num_states)
 
-    def _move_bound(
+    def move_bound(
         self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
     ) -> Float64[Tensor, "batch symbols"]:
         (_, before), (a, b), (_, after) = (self._mixture(u, torch.float64) for u in (early, tau, early + tau))

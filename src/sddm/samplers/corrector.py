@@ -45,7 +45,7 @@ class Corrector:
         process = diffusion.process
         for _ in range(self.rounds):
             rates = rates_at(diffusion, x, s, given)
-            rates += process._rate_row(x, rates.dtype) * process._speed(s, rates.dtype)
+            rates += process.rates_out_of(x, rates.dtype) * process.speed(s, rates.dtype)
             hazard = rates.mul_((self.factor * (t - s)).to(rates.dtype)[:, None, None])
             corrected = categorical(euler_weights(x, hazard), randomness)
             x = corrected if given is None else torch.where(given, x, corrected)

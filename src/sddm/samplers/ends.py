@@ -24,7 +24,7 @@ def start(
     randomness: Randomness,
 ) -> Int[Tensor, "batch dim"]:
     """Draw x_T; given positions hold their values."""
-    x = diffusion.process._prior(values.shape, randomness, values.device)
+    x = diffusion.process.draw_prior(values.shape, randomness, values.device)
     if given is not None:
         x = torch.where(given, values, x)
     if diffusion.process.prior_covers_all:
@@ -39,7 +39,7 @@ def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbo
     process, device = diffusion.process, diffusion.device
     if process.prior_covers_all:
         return process.prior_law().log().to(device).expand(length, -1)
-    x = process._prior((1, length), Stream(), device)
+    x = process.draw_prior((1, length), Stream(), device)
     t = torch.full((1,), HORIZON, dtype=torch.float64, device=device)
     return diffusion(x, t).log_xt[0]
 

@@ -1,7 +1,7 @@
 """The reverse jump process itself, simulated event by event: slow, and right. The referee of the other steps.
 
 Time is measured by the clock tau = B(0, t), in which the forward rates are constant. Over a stretch of the clock,
-`Process._exit_bound` bounds the rate at which the reverse process can leave each state, whatever the data. Candidate
+`Process.exit_bound` bounds the rate at which the reverse process can leave each state, whatever the data. Candidate
 events come at the sum of these bounds; a candidate picks a position in proportion to its bound, the model is asked for
 its conditional at that position alone, and the jump to y is accepted with probability R(x -> y) / bound (thinning).
 """
@@ -51,8 +51,8 @@ class Exact:
     ) -> Int[Tensor, "batch dim"]:
         process = diffusion.process
         floor = torch.full_like(t, self.floor / process.gap)
-        stop = torch.maximum(process._integral(0.0, s), floor)
-        clock = process._integral(0.0, t)
+        stop = torch.maximum(process.tau(0.0, s), floor)
+        clock = process.tau(0.0, t)
         while bool((clock > stop).any()):
             early = torch.maximum(clock / 2, stop)
             x, clock = _stretch(diffusion, x, clock, early, given, randomness)
@@ -71,7 +71,7 @@ def _stretch(
 ) -> tuple[Int[Tensor, "batch dim"], Float64[Tensor, "batch"]]:
     """Run the clock of every row down to `early`, with the bounds that hold there."""
     process = diffusion.process
-    bounds = process._exit_bound(early)
+    bounds = process.exit_bound(early)
     x, clock = x.clone(), clock.clone()
     rows = torch.nonzero(clock > early).squeeze(1)
     while len(rows):
@@ -105,7 +105,7 @@ def _thinned_jump(
     """At one position a row: to y with probability R(x -> y) / bound, else stay."""
     log_xt = diffusion(x, process.schedule.inverse(clock), position, given).log_xt.double()
     here = x.gather(1, position)
-    rates = ratios(log_xt, here) * process._rate_column(here, torch.float64)
+    rates = ratios(log_xt, here) * process.rates_into(here, torch.float64)
     limit = bound.gather(1, position)
     stay = (limit - rates.sum(-1)).clamp_(min=0)
     return categorical(rates.scatter_(-1, here[..., None], stay[..., None]), _Fixed(u))

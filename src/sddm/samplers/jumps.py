@@ -21,7 +21,7 @@ def reverse_rates(
     process: Process, marginals: Marginals, x: Int[Tensor, "batch dim"], t: Batch
 ) -> Float[Tensor, "batch dim symbols"]:
     """R_t(x -> y at d) = Q_t(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d."""
-    return process._times_rate_to(ratios(marginals.log_xt, x), x, t)
+    return process.times_rates_into(ratios(marginals.log_xt, x), x, t)
 
 
 def ratios(log_p: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]) -> Tensor:

@@ -97,7 +97,7 @@ class Euler(OneDraw):
 
     def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
         speed = ((t - s) * process.schedule.rate(t))[:, None]
-        return (speed * process._exit_bound(process._integral(0.0, t))).clamp_(max=1)
+        return (speed * process.exit_bound(process.tau(0.0, t))).clamp_(max=1)
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,14 @@ class Analytical(OneDraw):
         process, here = diffusion.process, at_positions(x, positions)
         marginals = diffusion(x, now, positions, given)
         if marginals.log_x0 is not None:
-            earlier = process._push_log(marginals.log_x0, process._integral(0.0, s)).exp_()
+            earlier = process.log_push_by(marginals.log_x0, process.tau(0.0, s)).exp_()
         else:
             assert isinstance(process, Undoable)
-            earlier = process._pull(marginals.log_xt.exp(), process._integral(s, now))
-        return or_stay(process._times_likelihood(earlier, here, process._integral(s, t)), here)
+            earlier = process.pull_by(marginals.log_xt.exp(), process.tau(s, now))
+        return or_stay(process.times_likelihood_by(earlier, here, process.tau(s, t)), here)
 
     def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
-        return process._move_bound(process._integral(0.0, s), process._integral(s, t))
+        return process.move_bound(process.tau(0.0, s), process.tau(s, t))
 
 
 def can_be_analytical(diffusion: Diffusion) -> bool:

@@ -19,7 +19,8 @@ from sddm._memory import keep_freed_memory
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError, DivergedError, StoppedError
 from sddm.likelihood import bound
-from sddm.losses import Draws, Loss, conditional_ratio_matching, denoising_cross_entropy, draw
+from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy
+from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.samplers import sample
 from sddm.training import checkpoints
 from sddm.training.batches import Batches, Epochs, generator_of, seed_of
@@ -150,9 +151,9 @@ class Trainer:
         x0, pool = x0.to(self.device), None
         if config.pool is not None:
             x0, pool = x0[: config.batch_size], x0
-        draws = draw(
+        noised = noise_batch(
             self.diffusion,
-            x0,
+            Batch(x0),
             pool=pool,
             num_positions=config.num_positions,
             generator=generator_of(config.seed, "noise", self.step),
@@ -170,7 +171,7 @@ class Trainer:
             rows = slice((first + piece) * size, (first + piece + 1) * size)
             together = piece == config.accumulate - 1
             with nullcontext() if together else self.accelerator.no_sync(self.runner):
-                value = self._loss(draws.rows(rows)) / config.accumulate
+                value = self._loss(noised.rows(rows)) / config.accumulate
                 value.backward()
             total += value.detach()
         norm = float(whole(nn.utils.clip_grad_norm_(self.weights.values(), config.clip)))
@@ -185,16 +186,16 @@ class Trainer:
         self.count += 1
         return float(total), norm
 
-    def _loss(self, draws: Draws) -> Tensor:
+    def _loss(self, noised: NoisedBatch) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16):
-            return self.runner(lambda diffusion: self._losses(diffusion, draws).mean())
+            return self.runner(lambda diffusion: self._losses(diffusion, noised).mean())
 
-    def _losses(self, diffusion: Diffusion, draws: Draws) -> Float[Tensor, "batch"]:
+    def _losses(self, diffusion: Diffusion, noised: NoisedBatch) -> Float[Tensor, "batch"]:
         """The loss of each row."""
         if self.config.noise_weight == 0:
-            return self.loss.at(diffusion, draws).sum(-1)
+            return self.loss.at(diffusion, noised).sum(-1)
         process = diffusion.process
-        return self.loss.at(diffusion, draws, lambda t: process.remaining(t) ** -self.config.noise_weight).sum(-1)
+        return self.loss.at(diffusion, noised, lambda t: process.remaining(t) ** -self.config.noise_weight).sum(-1)
 
     def _diagnosis(self, norm: float, value: float, folder: Path | None) -> str:
         kept = checkpoints.paths(folder / CHECKPOINTS) if folder is not None else []
@@ -239,7 +240,7 @@ class Trainer:
     def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "apart dim"]) -> dict[str, float]:
         generator = generator_of(self.config.seed, "held out", 0)
         rows = held_out[:HELD_OUT_ROWS].to(self.device)
-        pieces = draw(diffusion, rows, num_positions=self.config.num_positions, generator=generator)
+        pieces = noise_batch(diffusion, Batch(rows), num_positions=self.config.num_positions, generator=generator)
         size = max(1, self.config.batch_size // self.accelerator.num_processes)
         values = [self._losses(diffusion, pieces.rows(slice(i, i + size))) for i in range(0, len(rows), size)]
         bits, error = bound(

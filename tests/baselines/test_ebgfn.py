@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
+from test_gflownet import TablePolicy, all_trajectories, balanced_table, terminal_law
 
 from enumerated import ROUNDING, all_states, draw_states, index_of, random_law, seeded, total_variation
 from sddm.baselines.ebgfn import EBGFN
 from sddm.baselines.gflownet import explored
 from sddm.baselines.loop import train_baseline
-from test_gflownet import TablePolicy, all_trajectories, balanced_table, terminal_law
 
 DIM = 3
 

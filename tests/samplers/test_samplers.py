@@ -765,7 +765,7 @@ def test_conditional_samples_of_a_step_use_the_given_values():
     for value in range(3):
         x = torch.tensor([[0, value]])
         given = torch.tensor([[False, True]])
-        log_x0 = diffusion.marginals(x, times(0.9, 1), condition=given).log_x0[0, 0]
+        log_x0 = diffusion.marginals(x, times(0.9, 1), given=given).log_x0[0, 0]
         assert differs(log_x0.exp(), p[int(index_of(x, 3)), 0]) < ROUNDING
 
 

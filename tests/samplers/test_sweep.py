@@ -147,7 +147,7 @@ def test_pull_undoes_push(make):
     process, tau = make(), torch.tensor([0.0, 0.3, 2.0], dtype=torch.float64)
     p = torch.rand(3, 4, process.num_symbols, dtype=torch.float64, generator=seeded(0))
     p = p / p.sum(-1, keepdim=True)
-    pulled = process._pull(process._push(p, tau), tau)
+    pulled = process.pull_by(process.push_by(p, tau), tau)
     assert torch.allclose(pulled / pulled.sum(-1, keepdim=True), p, atol=1e-12)
 
 
@@ -156,7 +156,7 @@ def test_what_no_push_can_be_is_pulled_to_the_edge(make):
     process, tau = make(), torch.tensor([1.0], dtype=torch.float64)
     p = torch.zeros(1, 1, process.num_symbols, dtype=torch.float64)
     p[..., 0] = 1
-    pulled = process._pull(p, tau)
+    pulled = process.pull_by(p, tau)
     assert bool((pulled >= 0).all())
     assert torch.equal((pulled / pulled.sum(-1, keepdim=True)), p)
 

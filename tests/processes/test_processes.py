@@ -197,7 +197,7 @@ def test_chapman_kolmogorov(build, Q, schedule):
 def test_derivative_of_a_transition_is_the_rate_matrix(build, Q):
     process = build(Constant(1.0))
     step = 1e-7
-    (transition,) = process._transition(torch.tensor([step], dtype=torch.float64))
+    (transition,) = process.transition_by(torch.tensor([step], dtype=torch.float64))
     # exp(h Q) = 1 + h Q + O(h^2 |Q|^2), and a rounding of 1e-16 / h.
     slope = (transition - torch.eye(len(Q), dtype=torch.float64)) / step
     assert_close(slope, torch.from_numpy(Q), step * np.abs(Q).sum(1).max() ** 2 + 1e-8)
@@ -232,7 +232,7 @@ def test_likelihood_is_a_column_of_the_transition(build, Q, schedule):
 @every_case
 def test_law_is_a_row_of_the_transition(build, Q, schedule):
     tau = schedule.integral(S, T)
-    assert_close(build(schedule)._law(all_symbols(Q, len(S)), tau, torch.float64), exponential(Q, tau.numpy()))
+    assert_close(build(schedule).law_by(all_symbols(Q, len(S)), tau, torch.float64), exponential(Q, tau.numpy()))
 
 
 @every_case
@@ -240,7 +240,7 @@ def test_rows_and_columns_follow_scattered_tokens(build, Q):
     process = build(Constant(0.4))
     x = torch.randint(len(Q), (len(S), 9), generator=seeded(2))
     P = exponential(Q, process.schedule.integral(S, T).numpy())
-    columns, rows = process.likelihood(x, S, T), process._law(x, process._integral(S, T), torch.float64)
+    columns, rows = process.likelihood(x, S, T), process.law_by(x, process.tau(S, T), torch.float64)
     where = list(np.ndindex(*x.shape))
     assert_close(columns.flatten(0, 1), torch.stack([P[b, :, x[b, d]] for b, d in where]))
     assert_close(rows.flatten(0, 1), torch.stack([P[b, x[b, d]] for b, d in where]))
@@ -250,7 +250,7 @@ def test_rows_and_columns_follow_scattered_tokens(build, Q):
 @every_case
 def test_push_log_is_the_logarithm_of_push(build, Q, schedule):
     p = random_laws(len(S), 3, len(Q))
-    pushed = build(schedule)._push_log(p.log(), schedule.integral(S, T))
+    pushed = build(schedule).log_push_by(p.log(), schedule.integral(S, T))
     assert_close(pushed, (p @ exponential(Q, schedule.integral(S, T).numpy())).log(), 1e-9)
 
 
@@ -260,7 +260,7 @@ def test_push_log_of_data_that_miss_some_states(build, Q):
     process = build(Constant(0.4))
     p = torch.zeros(len(T), 2, len(Q), dtype=torch.float64)
     p[:, :, 0] = 1
-    pushed = process._push_log(p.log(), process._integral(0.0, T))
+    pushed = process.log_push_by(p.log(), process.tau(0.0, T))
     assert not bool(pushed.isnan().any())
     assert_close(pushed.exp(), p @ exponential(Q, process.schedule.integral(0.0, T).numpy()))
 
@@ -270,7 +270,7 @@ def test_push_log_of_data_that_miss_some_states(build, Q):
 def test_expected_is_a_mean_under_the_law(build, Q, schedule):
     values = torch.randn(len(S), len(Q), len(Q), generator=seeded(3), dtype=torch.float64)
     expected = (exponential(Q, schedule.integral(S, T).numpy()) * values).sum(-1)
-    assert_close(build(schedule)._expected(all_symbols(Q, len(S)), schedule.integral(S, T), values), expected)
+    assert_close(build(schedule).expected_by(all_symbols(Q, len(S)), schedule.integral(S, T), values), expected)
 
 
 @every_case
@@ -280,7 +280,7 @@ def test_a_certain_prediction_without_noise_costs_nothing(build, Q):
     tau = torch.zeros(1, dtype=torch.float64)
     x = torch.arange(process.num_states)[None]
     certain = torch.zeros(1, process.num_states, len(Q), dtype=torch.float64).scatter_(-1, x[..., None], 1)
-    expected = process._expected(x, tau, process._push_log(certain.log(), tau))
+    expected = process.expected_by(x, tau, process.log_push_by(certain.log(), tau))
     # the logarithm of the smallest float is -708, and a diagonalised transition is off by some 1e-16
     assert expected.flatten().tolist() == pytest.approx([0] * process.num_states, abs=1e-12)
 
@@ -289,7 +289,7 @@ def test_a_certain_prediction_without_noise_costs_nothing(build, Q):
 @every_case
 def test_times_likelihood_multiplies_by_a_column(build, Q, schedule):
     values = random_laws(len(S), len(Q), len(Q), seed=4)
-    product = build(schedule)._times_likelihood(values.clone(), all_symbols(Q, len(S)), schedule.integral(S, T))
+    product = build(schedule).times_likelihood_by(values.clone(), all_symbols(Q, len(S)), schedule.integral(S, T))
     assert_close(product, values * exponential(Q, schedule.integral(S, T).numpy()).mT)
 
 
@@ -334,7 +334,7 @@ def test_rates_follow_scattered_tokens(build, Q):
 @every_case
 def test_times_rate_to_multiplies_by_a_column(build, Q, schedule):
     values = random_laws(len(T), len(Q), len(Q), seed=6)
-    product = build(schedule)._times_rate_to(values.clone(), all_symbols(Q, len(T)), T)
+    product = build(schedule).times_rates_into(values.clone(), all_symbols(Q, len(T)), T)
     assert_close(product, values * speeds(schedule, T) * off_diagonal(Q).T, 1e-13)
 
 
@@ -342,11 +342,11 @@ def test_times_rate_to_multiplies_by_a_column(build, Q, schedule):
 def test_flow_and_exit_rates_are_what_comes_in_and_what_goes_out(build, Q):
     process = build(Constant(0.4))
     p = random_laws(4, 3, len(Q), seed=7)
-    exits = process._exit_rates(torch.float64)
-    assert_close(process._flow(p), p @ off_diagonal(Q), 1e-13)
+    exits = process.exit_rates(torch.float64)
+    assert_close(process.flow_into(p), p @ off_diagonal(Q), 1e-13)
     assert_close(exits, torch.from_numpy(-np.diag(Q).copy()), 1e-13)
     # together they are the derivative of a law, p Q
-    assert_close(process._flow(p) - p * exits, p @ torch.from_numpy(Q), 1e-13)
+    assert_close(process.flow_into(p) - p * exits, p @ torch.from_numpy(Q), 1e-13)
 
 
 # ---- draws ----------------------------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def reverse_exit_rates(Q, laws, tau):
 @pytest.mark.parametrize("tau", [0.05, 0.3, 2.0])
 def test_exit_bound_dominates_the_reverse_rates_of_any_data_now_and_later(build, Q, tau):
     process = build(Constant(1.0))
-    (bound,) = process._exit_bound(torch.tensor([tau], dtype=torch.float64)).numpy()
+    (bound,) = process.exit_bound(torch.tensor([tau], dtype=torch.float64)).numpy()
     mixed = np.random.default_rng(0).dirichlet(np.full(process.num_states, 0.3), size=100)
     laws = np.concatenate([mixed @ point_laws(process), point_laws(process)])
     for later in (tau, 1.01 * tau, 1.5 * tau, 2 * tau, 10 * tau):
@@ -540,7 +540,7 @@ def test_exit_bound_dominates_the_reverse_rates_of_any_data_now_and_later(build,
 def test_exit_bound_is_reached_by_some_data(build, Q):
     """It is a maximum over data, and so no larger than it has to be: thinning wastes nothing it need not."""
     process = build(Constant(1.0))
-    (bound,) = process._exit_bound(torch.tensor([0.3], dtype=torch.float64)).numpy()
+    (bound,) = process.exit_bound(torch.tensor([0.3], dtype=torch.float64)).numpy()
     worst = reverse_exit_rates(Q, point_laws(process), 0.3).max(axis=0)
     assert bound == pytest.approx(worst, rel=1e-5, abs=1e-9)
 
@@ -557,7 +557,7 @@ def move_chances(Q, laws, early, tau):
 @pytest.mark.parametrize(("early", "tau"), [(0.0, 0.3), (0.05, 0.01), (0.3, 0.3), (0.5, 2.0)])
 def test_move_bound_is_the_largest_chance_that_some_data_give(build, Q, early, tau):
     process = build(Constant(1.0))
-    (bound,) = process._move_bound(*(torch.tensor([u], dtype=torch.float64) for u in (early, tau))).numpy()
+    (bound,) = process.move_bound(*(torch.tensor([u], dtype=torch.float64) for u in (early, tau))).numpy()
     mixed = np.random.default_rng(0).dirichlet(np.full(process.num_states, 0.3), size=100)
     assert np.all(move_chances(Q, mixed @ point_laws(process), early, tau) <= bound + 1e-9)
     assert bound == pytest.approx(move_chances(Q, point_laws(process), early, tau).max(axis=0), abs=1e-6)
@@ -571,19 +571,19 @@ def test_move_bound_is_the_largest_chance_that_some_data_give(build, Q, early, t
 def test_what_goes_in_decides_the_dtype_that_comes_out(build, Q, dtype):
     process = build(LogSquare(0.9))
     p, x = random_laws(len(S), len(Q), len(Q), dtype=dtype), all_symbols(Q, len(S))
-    tau, values = process._integral(S, T), p.log()
+    tau, values = process.tau(S, T), p.log()
     out = {
         "push": process.push(p, S, T),
         "likelihood": process.likelihood(x, S, T, dtype),
         "rate_to": process.rate_to(x, T, dtype),
         "rate_from": process.rate_from(x, T, dtype),
-        "push_log": process._push_log(values, tau),
-        "law": process._law(x, tau, dtype),
-        "expected": process._expected(x, tau, values),
-        "times_likelihood": process._times_likelihood(p.clone(), x, tau),
-        "times_rate_to": process._times_rate_to(p.clone(), x, T),
-        "flow": process._flow(p),
-        "exit_rates": process._exit_rates(dtype),
+        "push_log": process.log_push_by(values, tau),
+        "law": process.law_by(x, tau, dtype),
+        "expected": process.expected_by(x, tau, values),
+        "times_likelihood": process.times_likelihood_by(p.clone(), x, tau),
+        "times_rate_to": process.times_rates_into(p.clone(), x, T),
+        "flow": process.flow_into(p),
+        "exit_rates": process.exit_rates(dtype),
     }
     assert {name: value.dtype for name, value in out.items()} == dict.fromkeys(out, dtype)
     # the constants are float64 until the end: float32 results are those of float64, rounded
@@ -605,8 +605,8 @@ def test_gradients_of_push_log_and_expected(build, Q):
     x = all_symbols(Q, 3)
     # laws stay laws: the argument is normalised inside
     logits = torch.randn(3, len(Q), len(Q), generator=seeded(12), dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda z: process._push_log(z.log_softmax(-1), tau), logits)
-    assert torch.autograd.gradcheck(lambda z: process._expected(x, tau, z), logits)
+    assert torch.autograd.gradcheck(lambda z: process.log_push_by(z.log_softmax(-1), tau), logits)
+    assert torch.autograd.gradcheck(lambda z: process.expected_by(x, tau, z), logits)
 
 
 @pytest.mark.parametrize("tau", [1e-4, 0.3, 5.0])
@@ -645,7 +645,7 @@ def test_in_place_products_leave_the_tokens_and_reuse_the_memory():
     process = Uniform(5, Constant(1.0))
     values, x = random_laws(2, 3, 5), torch.randint(5, (2, 3), generator=seeded(15))
     before = x.clone()
-    product = process._times_likelihood(values, x, torch.full((2,), 0.3, dtype=torch.float64))
+    product = process.times_likelihood_by(values, x, torch.full((2,), 0.3, dtype=torch.float64))
     assert product.data_ptr() == values.data_ptr()
     assert torch.equal(x, before)
 
@@ -695,21 +695,21 @@ def test_remembered_exponentials_are_bounded_and_the_latest_are_kept(monkeypatch
     process = CustomRate(torch.from_numpy(Q), Constant(1.0))
     tau = torch.linspace(0.1, 1, 10, dtype=torch.float64)
     for moment in tau:
-        process._transition(moment[None])
+        process.transition_by(moment[None])
         assert len(process._remembered) <= 4
     assert len(counted_exponentials) == 10
-    process._transition(tau[-4:])
+    process.transition_by(tau[-4:])
     assert len(counted_exponentials) == 10
-    process._transition(tau[:1])
+    process.transition_by(tau[:1])
     assert len(counted_exponentials) == 11
-    assert_close(process._transition(tau), exponential(Q, tau.numpy()))
+    assert_close(process.transition_by(tau), exponential(Q, tau.numpy()))
 
 
 def test_a_matrix_larger_than_the_memory_is_still_remembered_alone(monkeypatch, counted_exponentials):
     monkeypatch.setattr(dense, "REMEMBERED_ELEMENTS", 1)
     process = CustomRate(torch.from_numpy(cyclic_rates()), Constant(1.0))
     for _ in range(2):
-        process._transition(torch.tensor([0.3], dtype=torch.float64))
+        process.transition_by(torch.tensor([0.3], dtype=torch.float64))
     assert len(counted_exponentials) == len(process._remembered) == 1
 
 
@@ -718,7 +718,7 @@ def test_what_sampling_remembers_does_not_get_in_the_way_of_training():
     process = CustomRate(torch.from_numpy(cyclic_rates()), Constant(1.0))
     t = torch.tensor([0.25, 0.5], dtype=torch.float64)
     with torch.inference_mode():
-        process._transition(t)
+        process.transition_by(t)
     p = random_laws(2, 3, 5).requires_grad_()
     process.push(p, torch.zeros(2), t).square().sum().backward()
     assert bool(torch.isfinite(p.grad).all())
@@ -748,8 +748,8 @@ def test_closed_forms_hold_for_any_number_of_states_and_times(family, dense_rate
     assert_close(process.transition(s, t), P)
     assert_close(process.push(p, s, t), p @ P)
     assert_close(process.likelihood(x, s, t), P.mT)
-    assert_close(process._law(x, process._integral(s, t), torch.float64), P)
-    assert_close(process._push_log(p.log(), process._integral(s, t)), (p @ P).log(), 1e-9)
+    assert_close(process.law_by(x, process.tau(s, t), torch.float64), P)
+    assert_close(process.log_push_by(p.log(), process.tau(s, t)), (p @ P).log(), 1e-9)
     assert_close(process.rate_to(x, t), speeds(process.schedule, t) * off_diagonal(Q).T, 1e-14)
 
 
@@ -773,8 +773,8 @@ def test_small_times_keep_their_digits():
     """1 - exp(-C tau) is computed as expm1: relative precision even for a jump of probability 1e-18."""
     tau = torch.tensor([1e-18], dtype=torch.float64)
     x = torch.zeros(1, 1, dtype=torch.int64)
-    assert Uniform(5, Constant(1.0))._law(x, tau, torch.float64)[0, 0, 1].item() == pytest.approx(1e-18, rel=1e-14)
-    assert Absorbing(5, Constant(1.0))._law(x, tau, torch.float64)[0, 0, 5].item() == pytest.approx(1e-18, rel=1e-14)
+    assert Uniform(5, Constant(1.0)).law_by(x, tau, torch.float64)[0, 0, 1].item() == pytest.approx(1e-18, rel=1e-14)
+    assert Absorbing(5, Constant(1.0)).law_by(x, tau, torch.float64)[0, 0, 5].item() == pytest.approx(1e-18, rel=1e-14)
 
 
 # ---- many states: nothing of size C^2 -------------------------------------------------------------------------------
@@ -811,13 +811,13 @@ def use_the_process(process, diffusion):
     process.rate_to(xt, t)
     process.rate_from(xt, t)
     process.prior((2, 2), seeded(19))
-    tau = process._integral(s, t)
-    process._expected(x0, tau, process._push_log(p.log(), tau))
-    process._times_likelihood(p.clone(), xt, tau)
-    process._times_rate_to(p.clone(), xt, t)
-    process._flow(p)
-    process._exit_bound(tau)
-    process._move_bound(tau, tau)
+    tau = process.tau(s, t)
+    process.expected_by(x0, tau, process.log_push_by(p.log(), tau))
+    process.times_likelihood_by(p.clone(), xt, tau)
+    process.times_rates_into(p.clone(), xt, t)
+    process.flow_into(p)
+    process.exit_bound(tau)
+    process.move_bound(tau, tau)
 
 
 def use_every_loss(process, diffusion):
@@ -835,7 +835,7 @@ def use_every_sampler(process, diffusion):
 @pytest.mark.parametrize("use", [use_the_process, use_every_loss, use_every_sampler])
 @pytest.mark.parametrize("family", [Uniform, Absorbing])
 def test_no_tensor_of_states_times_states_is_made(family, use, monkeypatch):
-    monkeypatch.setattr(family, "_transition", None)  # whoever calls it fails at once
+    monkeypatch.setattr(family, "transition_by", None)  # whoever calls it fails at once
     process = family(MANY, LogSquare(1.0)).leaving(0.02)
     diffusion = Diffusion(process, few_rows_of_many_states())
     with LargestTensor() as largest:
@@ -855,7 +855,7 @@ def test_noise_of_many_states_spreads_evenly():
     process = Uniform(50_000, Constant(1.0)).leaving(0.02)
     x0 = torch.full((1, 200_000), 123)
     xt = process.noise(x0, torch.ones(1), seeded(22))
-    law = process._law(x0[:, :1], process._integral(0.0, torch.ones(1)), torch.float64)[0, 0]
+    law = process.law_by(x0[:, :1], process.tau(0.0, torch.ones(1)), torch.float64)[0, 0]
     assert_drawn_from((xt[0] // 500).bincount(minlength=100), law.reshape(100, 500).sum(1))
     assert int((xt == 123).sum()) == pytest.approx(4000, abs=5 * math.sqrt(4000))
 

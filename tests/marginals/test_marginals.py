@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from enumerated import ONE_WAY, all_states, random_law, seeded, states_of, times, transition
-from sddm import Condition, Diffusion, losses, sample
+from sddm import Condition, Diffusion, noising, sample
 from sddm.losses import (
     conditional_ratio_matching,
     ct_elbo,
@@ -894,7 +894,7 @@ def mean_over_all_choices(monkeypatch, loss, diffusion, x0, choices, **options):
     values = []
     for choice in choices:
         positions = torch.tensor(choice).expand(len(x0), -1)
-        monkeypatch.setattr(losses, "random_positions", lambda *_, chosen=positions: chosen)
+        monkeypatch.setattr(noising, "random_positions", lambda *_, chosen=positions: chosen)
         with torch.no_grad():
             values.append(loss(diffusion, x0, num_positions=len(choice), **options))
     return torch.stack(values).mean(0)
@@ -927,7 +927,7 @@ def test_a_loss_at_some_of_the_free_positions_has_the_mean_of_the_whole(monkeypa
     condition = torch.zeros(BATCH, DIM, dtype=torch.bool)
     condition[:, 1] = True
     with torch.no_grad():
-        whole = conditional_ratio_matching(diffusion, x0, t=SPREAD, xt=xt, condition=condition)
+        whole = conditional_ratio_matching(diffusion, x0, t=SPREAD, xt=xt, given=condition)
     assert (whole[:, 1] == 0).all()
     choices = list(itertools.combinations([0, 2, 3], num))
     options = {"t": SPREAD, "xt": xt, "condition": condition}

@@ -1,0 +1,113 @@
+"""A batch of data, noised: its times, x_t, which positions are evaluated, what is given, and the targets of a pool.
+
+Everything that chance decides in a loss is drawn here, for the whole batch at once. So the loss of a row is the same in
+whatever pieces the batch is computed, on any number of processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.diffusion import Diffusion
+from sddm.marginals import at_positions
+from sddm.pool import check_process, posterior
+from sddm.processes import Process
+from sddm.randomness import Stream, random_positions, stratified_times
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of data, and what is known of them."""
+
+    x0: Int[Tensor, "batch dim"]
+    given: Bool[Tensor, "batch dim"] | None = None
+    """Positions that stay clean: the model is told them and is not asked for them."""
+    padding: Bool[Tensor, "batch dim"] | None = None
+    """Positions that do not exist, in rows that are shorter than others."""
+    labels: Int[Tensor, "batch"] | None = None
+    """The class of each row."""
+
+
+@dataclass(frozen=True)
+class NoisedBatch:
+    """A batch at its times of noise, and the positions at which the model is evaluated (all if None)."""
+
+    x0: Int[Tensor, "batch dim"]
+    t: Float64[Tensor, "batch"]
+    xt: Int[Tensor, "batch dim"]
+    positions: Int[Tensor, "batch num"] | None
+    given: Bool[Tensor, "batch dim"] | None
+    padding: Bool[Tensor, "batch dim"] | None
+    posterior: Float[Tensor, "batch num symbols"] | None = None
+    """p(x_0^d | x_t) at the evaluated positions by a pool of data, if there is one."""
+
+    def rows(self, rows: slice) -> NoisedBatch:
+        """Some rows of the batch."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: part[rows] for name, part in parts.items() if part is not None})
+
+    @property
+    def silent(self) -> Bool[Tensor, "batch dim"] | None:
+        """Positions that do not count: given, or padding."""
+        if self.given is None or self.padding is None:
+            return self.padding if self.given is None else self.given
+        return self.padding | self.given
+
+
+def noise_batch(
+    diffusion: Diffusion,
+    batch: Batch,
+    *,
+    t: Float[Tensor, "batch"] | None = None,
+    xt: Int[Tensor, "batch dim"] | None = None,
+    num_positions: int | None = None,
+    pool: Int[Tensor, "pool dim"] | None = None,
+    generator: torch.Generator | None = None,
+) -> NoisedBatch:
+    """Check the arguments of a loss and draw what is not passed in; they are explained at `Loss.__call__`."""
+    _checks.instance(diffusion, Diffusion, "diffusion")
+    process = diffusion.process
+    x0 = _checks.tokens(batch.x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
+    rows, dim = x0.shape
+    _checks.generator(generator)
+    t = stratified_times(rows, generator, x0.device) if t is None else t
+    t = _checks.times(t, rows, "t", device=x0.device)
+    given, padding = batch.given, batch.padding
+    if given is not None:
+        given = _checks.boolean_mask(given, x0.shape, "given", device=x0.device)
+    if padding is not None:
+        padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
+    if xt is None:
+        xt = process.noise_by(x0, process.tau(0.0, t), Stream(generator))
+    else:
+        xt = _checks.tokens(xt, process.num_symbols, "xt", device=x0.device)
+        _checks.require(
+            xt.shape == x0.shape,
+            f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
+        )
+    if given is not None:
+        xt = torch.where(given, x0, xt)
+    noised = NoisedBatch(x0, t, xt, None, given, padding)
+    if num_positions is not None:
+        _checks.whole(num_positions, "num_positions", 1)
+        _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
+        positions = random_positions(rows, dim, num_positions, generator, x0.device, noised.silent)
+        noised = replace(noised, positions=positions)
+    if pool is not None:
+        pool = _check_pool(pool, noised, process)
+        noised = replace(noised, posterior=at_positions(posterior(process, xt, t, pool), noised.positions))
+    return noised
+
+
+def _check_pool(pool: Tensor, noised: NoisedBatch, process: Process) -> Int[Tensor, "pool dim"]:
+    pool = _checks.tokens(pool, process.num_states, "pool", length=noised.x0.shape[1], device=noised.x0.device)
+    _checks.require(
+        noised.silent is None, "pool: its targets are for whole rows. Leave out given and padding, or the pool."
+    )
+    check_process(process)
+    return pool
