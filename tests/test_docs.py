@@ -71,6 +71,9 @@ def test_the_type_checks_are_on():
 
 
 def test_the_documents_name_only_files_that_exist():
-    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+    for document in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
+        text = document.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+        for target in re.findall(r"`(?:python )?((?:tests|benchmarks|examples)/[\w/]+\.py)", text):
+            assert (ROOT / target).exists(), f"{document.name} names {target}"
