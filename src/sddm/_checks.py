@@ -77,6 +77,18 @@ def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, dev
     return x
 
 
+def groups(value: Any, rows: Tensor, name: str = "groups") -> Tensor:
+    """Check that each row has the number of its group, and that there are at least two groups."""
+    value = tensor(value, name)
+    require(
+        value.dtype == torch.int64 and value.shape == rows.shape[:1],
+        f"{name} must hold one int64 number a row, {len(rows)} in all, but it is of {value.dtype} and of shape "
+        f"{tuple(value.shape)}.",
+    )
+    require(int(value.min()) != int(value.max()), f"{name} must name at least two groups, but all rows are in one.")
+    return value
+
+
 def same_device(x: Tensor, device: Any, name: str, owner: str = "the model") -> None:
     device = torch.device(device)
     if x.device.type != device.type or (None not in (x.device.index, device.index) and x.device.index != device.index):

@@ -174,8 +174,9 @@ def test_samples_go_on_from_the_chains_under_the_averaged_energy():
     system = small(chains=32, sampling_moves=0, learning_rate=0.05)
     for step in range(30):
         system.update(STATES[12:], seeded(step))
-    chains = counts_of(system.chains, 2) / 32
-    assert p_value(counts_of(system.sample(5_000, seeded(0)), 2), chains.double()) > UNLIKELY
+    samples, chain = system.sample(5_000, seeded(0)), system.groups(5_000)
+    assert torch.equal(samples, system.chains[chain])
+    assert chain.bincount().tolist() == [157] * 8 + [156] * 24  # dealt out evenly
     system.sampling_moves = 200
     law, last = law_of(system.averaged_energy), law_of(system.energy)
     assert total_variation(law, last) > 0.05

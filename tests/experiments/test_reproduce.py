@@ -11,6 +11,7 @@ from sddm.data import DENSITIES, Toy
 from sddm.experiments import curves, pictures, rows, synthetic
 from sddm.experiments.runner import Cell, reproduce
 from sddm.experiments.tables import markdown, with_error
+from sddm.metrics import MMD
 from sddm.training.batches import generator_of
 
 
@@ -165,7 +166,7 @@ def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tm
     training = set(drawn)
     assert len(training) == len(drawn) == row.steps
     drawn.clear()
-    synthetic.measure(trained.sample(16, steps=2, seed=0), Toy("moons"), row, seed=0)
+    synthetic.measure(rows.Drawn(trained.sample(16, steps=2, seed=0), {}), Toy("moons"), row, seed=0)
     assert len(set(drawn)) == len(drawn) == row.repeats + 1
     assert not training & set(drawn)
     for name, system in tiny.items():
@@ -275,11 +276,28 @@ def test_curves_are_drawn(tmp_path):
 def test_data_measured_as_samples_are_at_the_floor():
     recipe = rows.Data(samples=300, repeats=8, many=2_000)
     toy = Toy("pinwheel")
-    figures = synthetic.measure(toy.tokens(2_400, torch.Generator().manual_seed(5)), toy, recipe, seed=0)
+    data = rows.Drawn(toy.tokens(2_400, torch.Generator().manual_seed(5)), {})
+    figures = synthetic.measure(data, toy, recipe, seed=0)
     assert abs(figures["mmd"]) < 4 * figures["mmd_standard_error"]
     assert abs(figures["mmd_many"]) < 4 * figures["mmd_many_standard_error"]
     assert abs(figures["plane"]) < 4 * figures["plane_standard_error"]
     noise = torch.randint(2, (2_400, 32), generator=torch.Generator().manual_seed(6))
-    of_noise = synthetic.measure(noise, toy, recipe, seed=0)
+    of_noise = synthetic.measure(rows.Drawn(noise, {}), toy, recipe, seed=0)
     assert of_noise["mmd"] > 100 * abs(figures["mmd"])
     assert of_noise["plane"] > 0.5
+
+
+def test_samples_of_chains_are_measured_by_chain_and_no_two_repeats_share_one(monkeypatch):
+    asked = []
+
+    def watched(x, y, dtype, groups):
+        asked.append(groups)
+        return MMD(0.0, 0.0)
+
+    monkeypatch.setattr(synthetic, "hamming_mmd", watched)
+    drawn = rows.Drawn(torch.zeros(400, 32, dtype=torch.int64), {}, torch.arange(400) % 20)
+    synthetic.measure(drawn, Toy("moons"), rows.Compared(samples=80, repeats=5, many=400), seed=0)
+    *repeats, many = [groups.tolist() for groups in asked]
+    assert [len(groups) for groups in repeats] == [80] * 5
+    assert sorted(chain for groups in repeats for chain in set(groups)) == list(range(20))
+    assert sorted(many) == sorted(list(range(20)) * 20)

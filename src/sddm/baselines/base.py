@@ -32,6 +32,10 @@ class Baseline(nn.Module, ABC):
     def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
         """Draw `num` rows."""
 
+    def groups(self, num: int) -> Int[Tensor, "num"] | None:
+        """The group of each row of `sample(num)`, if rows of one group depend on each other (see `hamming_mmd`)."""
+        return None
+
 
 class TimelessEnergy(nn.Module):
     """f(x) for p(x) proportional to exp(-f(x)): the MLP energy of the diffusion, held at time 0."""

@@ -29,11 +29,12 @@ class PCD(Baseline):
     The chains start from uniform noise in the first step. A step on a batch of n rows moves n of them, drawn at random
     (all, if there are fewer), and takes their new states for E_p.
 
-    Samples are made with the moving average of the weights. They start at the states of the chains, drawn with
-    replacement, and are moved on by `sampling_moves` Gibbs moves. The chains carry the weights of the modes, between
-    which Gibbs moves may travel slowly; the moves bring them from the law of the last weights to that of the average,
-    and part the copies of one chain. On 2spirals as 32 bits, samples after 320 moves, ten a position, could not be told
-    from those after twice as many, nor from chains that started from uniform noise.
+    Samples are made with the moving average of the weights. They start at the states of the chains, dealt out in turn,
+    and are moved on by `sampling_moves` Gibbs moves. The chains carry the weights of the modes, between which Gibbs
+    moves may travel slowly; the moves bring them from the law of the last weights to that of the average, and part the
+    copies of one chain. On 2spirals as 32 bits, samples after 320 moves, ten a position, could not be told from those
+    after twice as many, nor from chains that started from uniform noise. Still, copies of one chain may share its mode:
+    `groups` says which samples do, so that a metric can take the chains for the independent draws.
 
     width, layers: of the energy.
     chains: the number of persistent chains. More of them hold the law of the model more exactly, but each is then
@@ -60,7 +61,7 @@ class PCD(Baseline):
         length: int,
         width: int = 256,
         layers: int = 3,
-        chains: int = 512,
+        chains: int = 500,
         moves: int = 16,
         learning_rate: float = 1e-3,
         decay_steps: int | None = None,
@@ -113,13 +114,13 @@ class PCD(Baseline):
     def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
         """Chains from the states of the persistent ones (before any training: from noise), `sampling_moves` on."""
         _checks.whole(num, "num", 1)
-        if int(self.steps_made) == 0:
-            start = self._noise(num, generator)
-        else:
-            copied = torch.randint(len(self.chains), (num,), generator=generator, device=generator.device)
-            start = self.chains[copied.to(self.chains.device)]
+        start = self._noise(num, generator) if int(self.steps_made) == 0 else self.chains[self.groups(num)]
         pieces = start.split(PIECE)
         return torch.cat([random_scan(self.averaged_energy, x, self.sampling_moves, generator) for x in pieces])
+
+    def groups(self, num: int) -> Int[Tensor, "num"] | None:
+        """The chain from which each sample starts."""
+        return torch.arange(num, device=self.chains.device) % len(self.chains)
 
     def _moved_chains(self, num: int, generator: torch.Generator) -> Int[Tensor, "chosen dim"]:
         """Choose `num` chains, move them on for good, and return where they are now."""

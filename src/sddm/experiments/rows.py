@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -40,6 +40,15 @@ FEW_STEPS = "SDDM, 20 analytical steps"
 """The energy row's own models, sampled by the paper's step."""
 
 
+class Drawn(NamedTuple):
+    """Samples of a system, and what else there is to say of it."""
+
+    tokens: Int[Tensor, "num dim"]
+    figures: dict[str, float]
+    groups: Int[Tensor, "num"] | None = None
+    """The group of each sample, where those of one group depend on each other."""
+
+
 @dataclass(frozen=True)
 class Row(ABC):
     """A system, and how its samples are measured."""
@@ -61,9 +70,14 @@ class Row(ABC):
         """The picture in which its samples are shown."""
         return "samples"
 
+    @property
+    def rows_seen(self) -> int:
+        """Rows of data that the training draws."""
+        return 0
+
     @abstractmethod
-    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
-        """Train if need be, and draw samples; and what else there is to say of the system."""
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> Drawn:
+        """Train if need be, and draw samples."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +86,8 @@ class Data(Row):
 
     many: int = 100_000
 
-    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
-        return toy.tokens(num, generator_of(seed, "data as samples", 0)), {}
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> Drawn:
+        return Drawn(toy.tokens(num, generator_of(seed, "data as samples", 0)), {})
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,11 @@ class Sddm(Row):
     def picture(self) -> str:
         return "samples" if self.model == "energy MLP" else "ablation"
 
-    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+    @property
+    def rows_seen(self) -> int:
+        return self.steps * self.pool
+
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> Drawn:
         model = self.trained(toy, seed, folder)
         tokens = sample(
             model,
@@ -135,11 +153,12 @@ class Sddm(Row):
         )
         held_out = toy.tokens(self.held_out, generator_of(seed, "held out", 0))
         nats = bound(model, held_out, BOUND_TIMES, generator=generator_of(seed, "bound", 0)).nats
-        return tokens, {
+        figures = {
             "nats": float(nats.mean()),
             "nats_standard_error": float(nats.std() / len(nats) ** 0.5),
             "training_seconds": self.steps * _seconds_a_step(folder / METRICS_FILE),
         }
+        return Drawn(tokens, figures)
 
     def diffusion(self, toy: Toy) -> Diffusion:
         process = Uniform(toy.num_states, SCHEDULES[self.schedule]).leaving(self.left)
@@ -166,17 +185,23 @@ class Compared(Row):
     """Training steps."""
     batch_size: int = 128
     """Rows a step, drawn afresh."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the system."""
 
     @property
     def training(self) -> str:
         return _folder(self.system, self)
 
-    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> tuple[Int[Tensor, "num dim"], dict[str, float]]:
+    @property
+    def rows_seen(self) -> int:
+        return self.steps * self.batch_size
+
+    def draw(self, toy: Toy, num: int, seed: int, folder: Path) -> Drawn:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            system = SYSTEMS[self.system](toy.length, self.steps)
+            system = SYSTEMS[self.system](toy.length, self.steps, **self.settings)
         train_baseline(system, fresh_rows(toy, self.batch_size, seed), self.steps, seed, folder)
-        return system.sample(num, generator_of(seed, "samples", 0)), {}
+        return Drawn(system.sample(num, generator_of(seed, "samples", 0)), {}, system.groups(num))
 
 
 def _seconds_a_step(metrics: Path) -> float:
@@ -213,9 +238,9 @@ MODELS: dict[str, Any] = {
     "leave-one-out": LeaveOneOut.for_process,
 }
 SYSTEMS: dict[str, Any] = {
-    "PCD": lambda length, steps: PCD(length, decay_steps=steps),
-    "ALOE+": lambda length, steps: ALOE(length),
-    "EB-GFN": lambda length, steps: EBGFN(length, decay_steps=steps),
+    "PCD": lambda length, steps, **settings: PCD(length, decay_steps=steps, **settings),
+    "ALOE+": lambda length, steps, **settings: ALOE(length, **settings),
+    "EB-GFN": lambda length, steps, **settings: EBGFN(length, decay_steps=steps, **settings),
 }
 
 
@@ -223,7 +248,7 @@ def small() -> dict[str, Row]:
     """What two CPU cores finish: minutes a cell."""
     rows: dict[str, Row] = {
         "data": Data(),
-        "PCD": Compared(system="PCD", steps=12_000),
+        "PCD": Compared(system="PCD", steps=12_000, settings={"chains": 500}),
         "ALOE+": Compared(system="ALOE+", steps=4_000),
         "EB-GFN": Compared(system="EB-GFN", steps=5_000, batch_size=64),
         "SDDM": Sddm(many=100_000),

@@ -21,7 +21,7 @@ from torch import Tensor
 from sddm import _files
 from sddm.data import DENSITIES, Toy
 from sddm.experiments.pictures import animation, matrix, strip
-from sddm.experiments.rows import SCALES, Data, Row, Sddm
+from sddm.experiments.rows import SCALES, Data, Drawn, Row, Sddm
 from sddm.experiments.runner import Cell, slug
 from sddm.experiments.tables import markdown, with_error
 from sddm.metrics import cell_distance, hamming_mmd
@@ -71,10 +71,10 @@ class Densities:
     def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
         row, toy = self.rows[cell.row], Toy(cell.column)
         num = max(row.many, row.samples * row.repeats)
-        tokens, said = row.draw(toy, num, seed, folder.parent / slug(f"{row.training}/{cell.column}-{seed}"))
+        drawn = row.draw(toy, num, seed, folder.parent / slug(f"{row.training}/{cell.column}-{seed}"))
         folder.mkdir(parents=True, exist_ok=True)
-        _files.save_tensors(folder / SAMPLES, {"tokens": tokens[:PLANE_POINTS].to(torch.uint8)})
-        return measure(tokens, toy, row, seed) | said
+        _files.save_tensors(folder / SAMPLES, {"tokens": drawn.tokens[:PLANE_POINTS].to(torch.uint8)})
+        return measure(drawn, toy, row, seed) | drawn.figures | {"rows": row.rows_seen}
 
     def headline(self, figures: dict[str, Any]) -> str:
         return (
@@ -163,17 +163,24 @@ def _data(toy: Toy) -> Any:
     return toy.points(KEPT, generator_of(0, "data in pictures", 0)).numpy()
 
 
-def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> dict[str, Any]:
-    """MMD by the paper's protocol and of many samples, each against as many fresh points, with standard errors."""
+def measure(drawn: Drawn, toy: Toy, row: Row, seed: int) -> dict[str, Any]:
+    """MMD by the paper's protocol and of many samples, each against as many fresh points, with standard errors.
+
+    Where samples come in groups, each repeat of the protocol takes groups of its own, so that repeats are independent.
+    """
     fresh = (generator_of(seed, "fresh data", number) for number in range(10**6))
 
-    def against_data(some: Int[Tensor, "some dim"]) -> tuple[float, float]:
-        value, error = hamming_mmd(some, toy.tokens(len(some), next(fresh)), dtype=torch.float32)
+    def against_data(some: Int[Tensor, "some"]) -> tuple[float, float]:
+        data = toy.tokens(len(some), next(fresh))
+        groups = None if drawn.groups is None else drawn.groups[some]
+        value, error = hamming_mmd(drawn.tokens[some], data, dtype=torch.float32, groups=groups)
         return value * UNIT, error * UNIT
 
-    repeats = [against_data(piece)[0] for piece in tokens[: row.samples * row.repeats].split(row.samples)]
-    many, many_error = against_data(tokens[: row.many])
-    return plane(tokens, toy, seed) | {
+    places = torch.arange(len(drawn.tokens))
+    part = places // row.samples if drawn.groups is None else drawn.groups % row.repeats
+    repeats = [against_data(places[part == number][: row.samples])[0] for number in range(row.repeats)]
+    many, many_error = against_data(places[: row.many])
+    return plane(drawn, toy, seed) | {
         "mmd": mean(repeats),
         "mmd_standard_error": stdev(repeats) / len(repeats) ** 0.5,
         "many": row.many,
@@ -182,13 +189,14 @@ def measure(tokens: Int[Tensor, "num dim"], toy: Toy, row: Row, seed: int) -> di
     }
 
 
-def plane(tokens: Int[Tensor, "num dim"], toy: Toy, seed: int) -> dict[str, float]:
+def plane(drawn: Drawn, toy: Toy, seed: int) -> dict[str, float]:
     """The distance of some samples, if there are enough, from as many fresh points, on a grid in the plane."""
-    some = tokens[:PLANE_POINTS]
+    some = drawn.tokens[:PLANE_POINTS]
     if len(some) < LEAST_FOR_PLANE:
         return {}
     fresh = toy.tokens(len(some), generator_of(seed, "fresh points of the plane", 0))
-    value, error = cell_distance(toy.cells(some), toy.cells(fresh))
+    groups = None if drawn.groups is None else drawn.groups[: len(some)]
+    value, error = cell_distance(toy.cells(some), toy.cells(fresh), groups)
     return {"plane": value, "plane_standard_error": error}
 
 

@@ -17,10 +17,11 @@ from sddm import _checks
 from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, _Between, _variance, _Within
 
 
-def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"]) -> MMD:
+def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"], groups: Int[Tensor, "n"] | None = None) -> MMD:
     """The distance of x from y, whose entries are numbers of cells; without bias in its numerator, with its error.
 
-    The standard error is that of the numerator; that of the denominator, a property of y alone, is left out.
+    The standard error is that of the numerator; that of the denominator, a property of y alone, is left out. `groups`
+    gives each point of x the number of its group, where not the points but their groups are independent draws.
 
     >>> cell_distance(torch.tensor([0, 0, 1, 1]), torch.tensor([2, 2, 3, 3])).value
     2.0
@@ -32,9 +33,12 @@ def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"]) -> MMD:
         )
     num = 1 + max(int(x.max()), int(y.max()))
     in_x, in_y = (torch.bincount(cells, minlength=num).double() for cells in (x, y))
-    xx, yy = _within(in_x, x), _within(in_y, y)
-    # Kernels of 0 and 1 are their own squares.
-    xy = _Between(in_y[x], in_x[y], in_x @ in_y)
+    yy = _within(in_y, y)
+    if groups is None:
+        # Kernels of 0 and 1 are their own squares.
+        xx, xy = _within(in_x, x), _Between(in_y[x], in_x[y], in_x @ in_y)
+    else:
+        xx, xy = _of_groups(x, _checks.groups(groups, x), y, in_y)
     _checks.require(yy.mean > 0, "y has no two points in one cell. Take larger cells, or more points.")
     return MMD((xx.mean + yy.mean - 2 * xy.mean) / yy.mean, _variance(xx, yy, xy) ** 0.5 / yy.mean)
 
@@ -42,3 +46,15 @@ def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"]) -> MMD:
 def _within(counts: Float64[Tensor, "cells"], cells: Int[Tensor, "n"]) -> _Within:
     others = counts[cells] - 1
     return _Within(others, others.sum())
+
+
+def _of_groups(
+    x: Int[Tensor, "n"], groups: Int[Tensor, "n"], y: Int[Tensor, "m"], in_y: Float64[Tensor, "cells"]
+) -> tuple[_Within, _Between]:
+    """The kernel of two groups, or of a group and a point: its mean over their points."""
+    _, group, sizes = groups.unique(return_inverse=True, return_counts=True)
+    counts = torch.bincount(group * len(in_y) + x, minlength=len(sizes) * len(in_y)).reshape(len(sizes), len(in_y))
+    shares = counts / sizes[:, None].double()
+    kernel = (shares @ shares.T).fill_diagonal_(0)
+    everyone, squares = shares.sum(0), shares.square().sum(0)
+    return _Within(kernel.sum(1), kernel.square().sum()), _Between(shares @ in_y, everyone[y], squares @ in_y)

@@ -24,10 +24,15 @@ block, and c its mean entry; and ss(.) a sum of squared deviations from the mean
     A_x  = ss(R / (n - 2) - S / m) / (n - 1) - V_xx / (n - 2) - V_xy / m
 
 are unbiased. What A_x loses is the noise of its own row means.
+
+Samples of one Markov chain depend on one another. If x comes in groups that are independent of each other, such as
+chains, then the groups are the independent draws: x_i becomes a group and k(x_i, .) the mean of the kernel over its
+rows. Pairs within a group are left out, and all of the above holds with n the number of groups.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -58,13 +63,15 @@ def hamming_mmd(
     bandwidth: float = 0.1,
     chunk: int = 1024,
     dtype: torch.dtype = torch.float64,
+    groups: Int[Tensor, "n"] | None = None,
 ) -> MMD:
     """The unbiased MMD^2 between the rows of x and of y with kernel exp(-bandwidth * Hamming), and its error.
 
-    The rows are taken as independent draws. Two rows of each are enough for the value; the standard error
-    needs four of each and is NaN below. It is right also when both have the same law. The first-order
+    The rows are taken as independent draws, or, if `groups` gives each row of x the number of its group (its Markov
+    chain, say), the groups are. Two of each are enough for the value; the standard error needs four of each and is
+    NaN below. It is right also when both have the same law. The first-order
     variance 4 A_x / n + 4 A_y / m is never negative, so an estimate of it below zero counts as zero; where the
-    laws are equal or nearly so this makes the standard error some 10 or 20 percent large rather than too small.
+    laws are equal or nearly so this makes the standard error 10 to 50 percent large rather than too small.
 
     Memory holds one chunk x chunk block of the kernel and features of two chunks of rows, whatever the number of
     rows. The dtype is that of a block; blocks are added up in float64. Float32 is twice as fast, and
@@ -99,17 +106,20 @@ def hamming_mmd(
         f"dtype must be torch.float32 or torch.float64, but it is {dtype}. Other types are too coarse to count in.",
     )
 
+    if groups is not None:
+        groups = _checks.groups(groups, x)
     num_states = max(2, 1 + int(x.max()), 1 + int(y.max()))
     kernel: _LogKernel = (
         _Products(num_states, x.shape[1], bandwidth, dtype)
         if num_states <= MAX_PRODUCT_STATES
         else _Comparisons(bandwidth, dtype)
     )
-    xx = _within(x, kernel, chunk)
-    yy = _within(y, kernel, chunk)
-    xy = _between(x, y, kernel, chunk)
+    of_x, of_y = _Units(x, groups), _Units(y)
+    xx = _within(of_x, kernel, chunk)
+    yy = _within(of_y, kernel, chunk)
+    xy = _between(of_x, of_y, kernel, chunk)
     value = xx.mean + yy.mean - 2 * xy.mean
-    if min(len(x), len(y)) < MIN_ROWS_FOR_ERROR:
+    if min(len(of_x), len(of_y)) < MIN_ROWS_FOR_ERROR:
         return MMD(value, float("nan"))
     return MMD(value, _variance(xx, yy, xy) ** 0.5)
 
@@ -169,9 +179,36 @@ def _spread(sums: Float64[Tensor, "n"]) -> float:
     return float((sums - sums.mean()).square().sum())
 
 
-def _within(x: Int[Tensor, "n dim"], kernel: _LogKernel, chunk: int) -> _Within:
+class _Units:
+    """The independent draws: single rows, or groups of rows, which then stand together."""
+
+    def __init__(self, tokens: Int[Tensor, "n dim"], groups: Int[Tensor, "n"] | None = None) -> None:
+        self.tokens, self.sizes = tokens, torch.ones(len(tokens), dtype=torch.int64, device=tokens.device)
+        if groups is not None:
+            _, group, self.sizes = groups.unique(return_inverse=True, return_counts=True)
+            self.tokens = tokens[group.argsort()]
+        self.grouped = groups is not None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def pieces(self, chunk: int) -> list[tuple[slice, slice]]:
+        """Units, as many as have `chunk` rows or fewer (but one at least), and their rows."""
+        num = max(1, chunk // int(self.sizes.max()))
+        ends = [0, *self.sizes.cumsum(0).tolist()]
+        firsts = range(0, len(self), num)
+        return [(slice(i, j), slice(ends[i], ends[j])) for i in firsts for j in [min(i + num, len(self))]]
+
+    def means(self, block: Float[Tensor, "rows columns"], units: slice) -> Float[Tensor, "units columns"]:
+        """The mean over the rows of each unit."""
+        if not self.grouped:
+            return block
+        return torch.segment_reduce(block.contiguous(), "mean", lengths=self.sizes[units], axis=0)
+
+
+def _within(x: _Units, kernel: _LogKernel, chunk: int) -> _Within:
     """Sums over distinct pairs; of two mirrored blocks only one is computed."""
-    rows = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    rows = torch.zeros(len(x), dtype=torch.float64, device=x.tokens.device)
     squares = rows.new_zeros(())
     for i, j, block in _blocks(x, x, kernel, chunk, symmetric=True):
         if i == j:
@@ -184,8 +221,8 @@ def _within(x: Int[Tensor, "n dim"], kernel: _LogKernel, chunk: int) -> _Within:
     return _Within(rows, squares)
 
 
-def _between(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], kernel: _LogKernel, chunk: int) -> _Between:
-    rows = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+def _between(x: _Units, y: _Units, kernel: _LogKernel, chunk: int) -> _Between:
+    rows = torch.zeros(len(x), dtype=torch.float64, device=x.tokens.device)
     columns = rows.new_zeros(len(y))
     squares = rows.new_zeros(())
     for i, j, block in _blocks(x, y, kernel, chunk):
@@ -196,25 +233,21 @@ def _between(x: Int[Tensor, "n dim"], y: Int[Tensor, "m dim"], kernel: _LogKerne
 
 
 def _blocks(
-    x: Int[Tensor, "n dim"],
-    y: Int[Tensor, "m dim"],
-    kernel: _LogKernel,
-    chunk: int,
-    symmetric: bool = False,
-) -> Iterator[tuple[slice, slice, Float[Tensor, "rows columns"]]]:
-    """The kernel block by block (from the diagonal on if symmetric); each block overwrites the one before."""
-    memory = torch.empty(min(chunk, len(x)) * min(chunk, len(y)), dtype=kernel.dtype, device=x.device)
-    for i in _slices(len(x), chunk):
-        left = kernel.features(x[i])
-        for j in _slices(len(y), chunk):
+    x: _Units, y: _Units, kernel: _LogKernel, chunk: int, symmetric: bool = False
+) -> Iterator[tuple[slice, slice, Float[Tensor, "units others"]]]:
+    """The kernel of units block by block (from the diagonal on if symmetric); a block may overwrite the one before."""
+    first, second = x.pieces(chunk), y.pieces(chunk)
+    most = (max(rows.stop - rows.start for _, rows in pieces) for pieces in (first, second))
+    memory = torch.empty(math.prod(most), dtype=kernel.dtype, device=x.tokens.device)
+    for i, rows in first:
+        left = kernel.features(x.tokens[rows])
+        for j, columns in second:
             if symmetric and j.start < i.start:
                 continue
-            block = memory[: (i.stop - i.start) * (j.stop - j.start)].view(i.stop - i.start, j.stop - j.start)
-            yield i, j, kernel.fill(left, kernel.features(y[j]), block).exp_()
-
-
-def _slices(num: int, chunk: int) -> list[slice]:
-    return [slice(start, min(start + chunk, num)) for start in range(0, num, chunk)]
+            right = kernel.features(y.tokens[columns])
+            block = memory[: len(left) * len(right)].view(len(left), len(right))
+            block = x.means(kernel.fill(left, right, block).exp_(), i)
+            yield i, j, y.means(block.T, j).T
 
 
 def _sum_of_squares(block: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
