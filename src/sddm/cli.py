@@ -16,7 +16,7 @@ from typing import Any
 
 import tyro
 
-from sddm.errors import BAD_FILE_SYSTEM, BAD_USAGE, RunError
+from sddm.errors import BAD_FILE_SYSTEM, BAD_USAGE, LostProcessError, RunError
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("sddm.commands.train", "TrainCommand", "train a model of your data"),
@@ -44,12 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.filterwarnings("always", category=UserWarning, module=r"sddm\.")
             warnings.showwarning = _one_line
             _run(given)
+        _leave_other_processes()
     except (RunError, ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not NO_MEMORY.search(str(error)):
             raise
         if debug:
             traceback.print_exc()
         print(f"sddm: {_first_sentences(error)}", file=sys.stderr)
+        if not isinstance(error, LostProcessError):
+            _leave_other_processes()
         sys.exit(_exit_code(error))
     except KeyboardInterrupt:
         print("sddm: stopped.", file=sys.stderr)
@@ -119,6 +122,13 @@ def _resumed(rest: list[str]) -> Any:
     from sddm.commands.train import resumed
 
     return resumed(folder)
+
+
+def _leave_other_processes() -> None:
+    """End the group of processes while all of them are there; torch aborts if its threads run to the very end."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _exit_code(error: BaseException) -> int:

@@ -8,6 +8,7 @@
 | 4 | a file could not be read or written: no space, no permission |
 | 5 | training diverged: the gradient is not finite |
 | 6 | another process of the same run ended |
+| 7 | another job is at work in the same folder |
 | 130, 143 | stopped by Ctrl-C or by SIGTERM, after a checkpoint |
 """
 
@@ -39,6 +40,12 @@ class LostProcessError(RunError):
     """Another process of the same run ended."""
 
     exit_code = 6
+
+
+class BusyError(RunError):
+    """Another job is at work in the same folder."""
+
+    exit_code = 7
 
 
 class StoppedError(RunError):

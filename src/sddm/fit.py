@@ -147,6 +147,7 @@ def fit(
         out=out,
         resume=resume,
         progress=progress,
+        fingerprint=dataset.fingerprint(),
     )
 
 

@@ -227,7 +227,8 @@ def test_a_checkpoint_that_is_read_is_the_one_that_was_written(tmp_path):
 
 
 def test_only_the_newest_checkpoints_are_kept_and_leftovers_are_removed(tmp_path):
-    (tmp_path / ".step-000000002.99.tmp.safetensors").write_bytes(b"half")
+    (tmp_path / ".sddm-left.tmp").mkdir()
+    (tmp_path / ".sddm-left.tmp" / "step-000000002.safetensors").write_bytes(b"half")
     for step in range(1, 6):
         checkpoints.save(tmp_path, checkpoints.Checkpoint(step, {}, {"x": torch.zeros(2)}), keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

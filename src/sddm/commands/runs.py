@@ -16,7 +16,9 @@ from sddm.data import Dataset
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
 from sddm.training import checkpoints
+from sddm.training.config import TrainingConfig
 from sddm.training.loop import CHECKPOINTS, MODEL
+from sddm.training.recipe import lasting
 
 if TYPE_CHECKING:
     from sddm.commands.train import TrainCommand
@@ -26,7 +28,7 @@ FORMAT = 1
 ADVICE = "Name the folder that `sddm train` printed, or one made by save_pretrained."
 
 
-def record(folder: Path, command: TrainCommand, data: Dataset, diffusion: Diffusion) -> None:
+def record(folder: Path, command: TrainCommand, fingerprint: str, data: Dataset, diffusion: Diffusion) -> None:
     """Write down what this run is."""
     folder.mkdir(parents=True, exist_ok=True)
     packages = {name: version(name) for name in ("sddm", "torch", "numpy", "accelerate")}
@@ -34,7 +36,7 @@ def record(folder: Path, command: TrainCommand, data: Dataset, diffusion: Diffus
     value = {
         "format": FORMAT,
         "options": {name: value for name, value in options.items() if name != "resume"},
-        "data": {"name": data.name, "rows": len(data), "length": data.length, "fingerprint": data.fingerprint()},
+        "data": {"name": data.name, "rows": len(data), "length": data.length, "fingerprint": fingerprint},
         "diffusion": diffusion.config(),
         "versions": {"python": platform.python_version(), **packages},
     }
@@ -54,19 +56,34 @@ def recorded(folder: Path) -> dict[str, Any]:
     return value
 
 
-def check_same(value: dict[str, Any], data: Dataset, diffusion: Diffusion, folder: Path) -> None:
-    """Check that a run that goes on has the data and the model that it was started with."""
+def check_same(
+    value: dict[str, Any],
+    fingerprint: str,
+    data: Dataset,
+    diffusion: Diffusion,
+    training: TrainingConfig,
+    folder: Path,
+) -> None:
+    """Check that a run that goes on has the data, the model and the options that it was started with."""
+    started = f"that the run in {str(folder)!r} was started with"
     _checks.require(
-        value["data"]["fingerprint"] == data.fingerprint(),
-        f"The data are not those that the run in {str(folder)!r} was started with: {value['data']['rows']} rows of "
-        f"{value['data']['length']} then, {len(data)} of {data.length} now, or other contents. "
+        value["data"]["fingerprint"] == fingerprint,
+        f"The data are not those {started}: {value['data']['rows']} rows of {value['data']['length']} then, "
+        f"{len(data)} of {data.length} now, or other contents. "
         "Bring the file back, or start a new run with another --out.",
     )
     _checks.require(
         value["diffusion"] == json.loads(json.dumps(diffusion.config())),
-        f"The model is not the one that the run in {str(folder)!r} was started with. "
+        f"The model is not the one {started}. "
         "Leave out the options that change it, or start a new run with another --out.",
     )
+    before = value["options"]["training"]
+    for name, now in lasting(training).items():
+        _checks.require(
+            before.get(name, now) == now,
+            f"{name} is {now}, but the run in {str(folder)!r} was started with {before.get(name)}. "
+            f"Leave out --{name.replace('_', '-')}, or start a new run with another --out.",
+        )
 
 
 def check_place(path: Path) -> None:

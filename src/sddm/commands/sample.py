@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 import tyro
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor
 from tqdm import tqdm
 
@@ -24,13 +26,13 @@ from sddm.data import MAX_LENGTH
 from sddm.data.decoders import Decoder, Integers
 from sddm.data.text import readable
 from sddm.diffusion import Diffusion
+from sddm.errors import BadCheckpointError
 from sddm.randomness import draw_seeds
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
 from sddm.samplers.grids import check_grid
 from sddm.training.config import MAX_SEED
-from sddm.training.devices import accelerator, noticing_lost_processes
+from sddm.training.devices import accelerator, noticing_lost_processes, on_main
 
-SETTINGS = "settings.json"
 MOST = {"num": 10_000_000, "steps": 1_000_000, "corrector": 1_000, "seed": MAX_SEED, "length": MAX_LENGTH}
 """Numbers beyond which a slip of the finger is likelier than a wish, or memory ends."""
 MILD = 1e6
@@ -41,7 +43,7 @@ MILD = 1e6
 class SampleCommand:
     """Generate samples from a trained model.
 
-    The same seed gives the same samples, whatever the batch size and the number of processes. A job that was
+    The same seed gives the same samples, whatever the batch size and the number of processes. A job with --out that was
     interrupted goes on where it stopped when the same command is given again.
     """
 
@@ -76,7 +78,7 @@ class SampleCommand:
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the file if it exists."""
     batch_size: int = 256
-    """Samples generated at once; each batch is kept on the disk until the job is done."""
+    """Samples generated at once; with --out each batch is kept beside the file until the job is done."""
 
     def __post_init__(self) -> None:
         for name, least in (("num", 1), ("steps", 1), ("batch_size", 1), ("seed", 0), ("corrector", 0), ("length", 1)):
@@ -102,72 +104,103 @@ def run(command: SampleCommand) -> None:
     if command.out is not None:
         decoder.check_ending(command.out)
         runs.check_file_place(command.out)
-        _checks.require(
-            command.overwrite or not command.out.exists(),
-            f"{str(command.out)!r} exists. Name another file, or pass --overwrite.",
-        )
     processes = accelerator()
-    with noticing_lost_processes(processes.num_processes):
+    with noticing_lost_processes(processes.num_processes), _place(command.out, command.overwrite, processes) as folder:
         diffusion = diffusion.to(processes.device)
-        parts = _Parts(command, diffusion)
-        if processes.is_main_process:
-            parts.open()
-        processes.wait_for_everyone()
-        mine = [rows for i, rows in enumerate(parts.rows()) if i % processes.num_processes == processes.process_index]
-        try:
-            _generate(command, diffusion, step, times, condition, parts, mine, quiet=not processes.is_main_process)
-        except BaseException:
-            if processes.is_main_process and not parts.begun():
-                parts.close()
-            raise
-        processes.wait_for_everyone()
-    if processes.is_main_process:
-        tokens = parts.joined()
+        parts = _Parts(folder, _job(command, diffusion, condition))
+        batches = [
+            slice(first, min(first + command.batch_size, command.num))
+            for first in range(0, command.num, command.batch_size)
+        ]
+        mine = batches[processes.process_index :: processes.num_processes]
+        _generate(command, diffusion, step, times, condition, parts, mine, quiet=not processes.is_main_process)
+        parts.gather(processes)
+        if not processes.is_main_process:
+            return
+        tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
         if command.out is None:
             _print(decoder, tokens)
         else:
-            command.out.parent.mkdir(parents=True, exist_ok=True)
             with _files.replacing(command.out) as aside:
                 decoder.write(tokens, aside)
             print(f"{command.num} samples in {command.out}", file=sys.stderr)
-        parts.close()
+            parts.remove()
+
+
+@contextmanager
+def _place(out: Path | None, overwrite: bool, processes: Accelerator) -> Iterator[Path | None]:
+    """The folder of the job's batches, beside the output and locked; None if there is no output file."""
+    folder = None if out is None else out.with_name(f"{out.name}.parts")
+    with ExitStack() as stack:
+
+        def claim() -> None:
+            if folder is None or out is None:
+                return
+            stack.enter_context(_files.locked(folder, out))
+            stack.callback(_remove_if_empty, folder)
+            _checks.require(
+                overwrite or not out.exists(), f"{str(out)!r} exists. Name another file, or pass --overwrite."
+            )
+
+        on_main(processes, claim)
+        yield folder
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.glob("rows-*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | None) -> str:
+    """What decides the samples, as a digest."""
+    options = {k: str(v) for k, v in asdict(command).items() if k not in ("run", "condition", "out", "overwrite")}
+    tensors = {f"model.{name}": value for name, value in diffusion.state_dict().items()}
+    if condition is not None:
+        tensors |= {"condition.mask": condition.mask, "condition.values": condition.values}
+    return _files.digest(json.dumps([options, diffusion.config()], sort_keys=True), tensors)
 
 
 class _Parts:
-    """The batches of a job, each in a file of its own until all are there."""
+    """The batches of a job until all are there: files in a folder, so that the job can go on, or tensors in memory."""
 
-    def __init__(self, command: SampleCommand, diffusion: Diffusion) -> None:
-        settings = {k: str(v) for k, v in asdict(command).items() if k not in ("out", "overwrite")}
-        weights = hashlib.blake2b(digest_size=16)
-        for name, value in diffusion.state_dict().items():
-            weights.update(name.encode())
-            weights.update(value.cpu().contiguous().numpy().tobytes())
-        self.settings = {**settings, "weights": weights.hexdigest()}
-        self.num, self.size = command.num, command.batch_size
-        name = hashlib.blake2b(json.dumps(self.settings).encode(), digest_size=8).hexdigest()
-        near = command.out if command.out is not None else Path(tempfile.gettempdir()) / "sddm-samples"
-        self.folder = near.with_name(f"{near.name}.{name}.parts")
+    def __init__(self, folder: Path | None, job: str) -> None:
+        self.folder, self.job = folder, job
+        self.made: dict[int, Tensor] = {}
 
-    def open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _files.remove_leftovers(self.folder)
-        _files.write_json(self.folder / SETTINGS, self.settings)
+    def read(self, rows: slice) -> Tensor | None:
+        """A batch; None if it is not there, is damaged or was made by another job."""
+        if self.folder is None:
+            return self.made.get(rows.start)
+        try:
+            metadata, tensors = _files.load_tensors(self._path(rows))
+        except ValueError:
+            return None
+        return tensors["tokens"] if metadata.get("state") == self.job else None
 
-    def rows(self) -> list[slice]:
-        return [slice(first, min(first + self.size, self.num)) for first in range(0, self.num, self.size)]
+    def made_by_now(self, rows: slice) -> Tensor:
+        tokens = self.read(rows)
+        if tokens is None:
+            raise BadCheckpointError(f"{self._path(rows)} was deleted or damaged. Give the same command again.")
+        return tokens
 
-    def path(self, rows: slice) -> Path:
-        return self.folder / f"rows-{rows.start:09d}-{rows.stop:09d}.npy"
+    def write(self, rows: slice, tokens: Tensor) -> None:
+        if self.folder is None:
+            self.made[rows.start] = tokens
+        else:
+            _files.save_tensors(self._path(rows), {"tokens": tokens}, self.job)
 
-    def begun(self) -> bool:
-        """Whether a batch is there, to go on from."""
-        return any(self.folder.glob("rows-*"))
+    def gather(self, processes: Accelerator) -> None:
+        """Wait until every process has made its batches, and hand over those in memory."""
+        processes.wait_for_everyone()
+        if self.folder is None and processes.num_processes > 1:
+            self.made = dict(gather_object(list(self.made.items())))
 
-    def joined(self) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate([np.load(self.path(rows), allow_pickle=False) for rows in self.rows()]))
+    def remove(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
 
-    def close(self) -> None:
-        shutil.rmtree(self.folder)
+    def _path(self, rows: slice) -> Path:
+        return Path(self.folder or "", f"rows-{rows.start:09d}-{rows.stop:09d}.safetensors")
 
 
 def _generate(
@@ -185,7 +218,7 @@ def _generate(
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
-        if parts.path(rows).exists():
+        if parts.read(rows) is not None:
             continue
         tokens = sample(
             diffusion,
@@ -199,8 +232,7 @@ def _generate(
             seeds=seeds[rows],
             progress=None if alone and not quiet else False,
         )
-        with _files.replacing(parts.path(rows)) as aside:
-            np.save(aside, tokens.cpu().numpy())
+        parts.write(rows, tokens.cpu())
 
 
 def _length(command: SampleCommand, diffusion: Diffusion) -> int:

@@ -16,6 +16,7 @@ from sddm.data import load
 from sddm.fit import ModelConfig, few_positions, fresh
 from sddm.pool import check_process
 from sddm.training import TrainingConfig, train
+from sddm.training.devices import accelerator, check_alike, claimed, noticing_lost_processes, on_main
 
 Flat = tyro.conf.arg(name="")
 
@@ -34,7 +35,8 @@ class TrainCommand:
     out: Path | None = None
     """Folder of the run; runs/NAME for data called NAME if not given."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with the run in --out after its newest checkpoint. Other options are those it was started with."""
+    """Go on with the run in --out after its newest checkpoint. Other options are those it was started with; a few, such
+    as --steps and --save-every, may be given anew."""
     window: int | None = None
     """Cut a .txt file into windows of this many characters, instead of taking each line as a sample."""
     key: str | None = None
@@ -71,16 +73,18 @@ def run(command: TrainCommand) -> None:
     folder = command.folder()
     runs.check_place(folder)
     _checks.require(not folder.is_file(), f"{str(folder)!r} is a file. Name a folder for the run with --out.")
-    main = os.environ.get("RANK", "0") == "0"
-    if command.resume and (folder / runs.RUN_FILE).exists():
-        runs.check_same(runs.recorded(folder), data, diffusion, folder)
-    elif main:
-        _checks.require(
-            not (folder / runs.RUN_FILE).exists(),
-            f"{str(folder)!r} already holds a run. Go on with it by --resume, or name another folder with --out.",
-        )
-        runs.record(folder, replace(command, out=folder), data, diffusion)
-    if main:
+    job = accelerator()
+    fingerprint = data.fingerprint()
+
+    def begin() -> None:
+        if command.resume and (folder / runs.RUN_FILE).exists():
+            runs.check_same(runs.recorded(folder), fingerprint, data, diffusion, command.training, folder)
+        else:
+            _checks.require(
+                not (folder / runs.RUN_FILE).exists(),
+                f"{str(folder)!r} already holds a run. Go on with it by --resume, or name another folder with --out.",
+            )
+            runs.record(folder, replace(command, out=folder), fingerprint, data, diffusion)
         parameters = sum(p.numel() for p in diffusion.parameters())
         print(
             f"{data.name}: {len(rows):,} rows to train on and {len(apart):,} held out, {data.length} positions, "
@@ -88,8 +92,20 @@ def run(command: TrainCommand) -> None:
             f"{training.steps:,} steps of {training.batch_size} rows. Folder: {folder}",
             file=sys.stderr,
         )
-    train(diffusion, rows.tokens, training, held_out=apart.tokens, out=folder, resume=command.resume)
-    if main:
+
+    with noticing_lost_processes(processes), claimed(job, folder):
+        check_alike(job, {"data": fingerprint})
+        on_main(job, begin)
+        train(
+            diffusion,
+            rows.tokens,
+            training,
+            held_out=apart.tokens,
+            out=folder,
+            resume=command.resume,
+            fingerprint=fingerprint,
+        )
+    if job.is_main_process:
         print(f"Done. Samples: sddm sample {folder} --num 16. Score: sddm evaluate {folder}", file=sys.stderr)
 
 

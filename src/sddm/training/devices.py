@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
 from torch import Tensor, nn
 
+from sddm import _checks, _files
 from sddm.diffusion import Diffusion
 from sddm.errors import LostProcessError
 from sddm.networks.transformer import Block
@@ -28,6 +30,42 @@ def accelerator() -> Accelerator:
     # Where torch has no CUDA, accelerate has to be told to join the processes on the CPU.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # such as the mark of given tokens
     return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[unused])
+
+
+def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
+    """Let the main process do something while the others wait; where it fails, all fail with the same error."""
+    failure: list[Exception | None] = [None]
+    if processes.is_main_process:
+        try:
+            action()
+        except Exception as error:
+            failure = [error]
+    if processes.num_processes > 1:
+        broadcast_object_list(failure)
+    if failure[0] is not None:
+        raise failure[0]
+
+
+@contextmanager
+def claimed(processes: Accelerator, folder: Path | None) -> Iterator[None]:
+    """Inside, no other job may write to the folder of a run: the main process holds its lock for all of them."""
+    with ExitStack() as stack:
+        if folder is not None:
+            on_main(processes, lambda: stack.enter_context(_files.locked(folder, folder)))
+        yield
+
+
+def check_alike(processes: Accelerator, what: dict[str, Any]) -> None:
+    """Check that all processes of a run were given the same."""
+    if processes.num_processes == 1:
+        return
+    for other, theirs in enumerate(gather_object([what])):
+        for name, value in what.items():
+            _checks.require(
+                theirs[name] == value,
+                f"The processes of this run differ in their {name}: process {processes.process_index} has {value}, "
+                f"process {other} has {theirs[name]}. Give all of them the same data and options.",
+            )
 
 
 class Runner(nn.Module):

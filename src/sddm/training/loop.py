@@ -26,9 +26,19 @@ from sddm.training import checkpoints
 from sddm.training.batches import Batches, Epochs, generator_of, seed_of
 from sddm.training.checkpoints import Checkpoint
 from sddm.training.config import TrainingConfig
-from sddm.training.devices import Runner, accelerator, noticing_lost_processes, sharded, split_like, whole
+from sddm.training.devices import (
+    Runner,
+    accelerator,
+    check_alike,
+    claimed,
+    noticing_lost_processes,
+    sharded,
+    split_like,
+    whole,
+)
 from sddm.training.ema import EMA
 from sddm.training.optimizers import OPTIMIZERS
+from sddm.training.recipe import check_recipe, recipe_of
 from sddm.training.report import Report
 from sddm.training.signals import Wish, wishes_to_stop
 
@@ -50,6 +60,7 @@ def train(
     resume: bool = False,
     progress: bool | None = None,
     report: Callable[[int, float], None] | None = None,
+    fingerprint: str | None = None,
 ) -> Diffusion:
     """Train, and return the diffusion with averaged weights; `diffusion` itself holds the last ones.
 
@@ -59,14 +70,17 @@ def train(
     out: a folder for metrics.jsonl, checkpoints, early samples and the model. Without it nothing is written.
     resume: go on from the newest checkpoint in `out`; the result is that of a run that was never interrupted.
     report: called with the step and the loss (nats a row) after every step.
+    fingerprint: of the data (`Dataset.fingerprint`); a run does not go on with other data than it was started with.
     """
     config = config or TrainingConfig()
     loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
     if isinstance(data, Tensor):
         data = Epochs(data, config.pool or config.batch_size, config.seed)
     folder = None if out is None else Path(out)
-    trainer = Trainer(diffusion, config, loss)
-    with noticing_lost_processes(trainer.accelerator.num_processes), wishes_to_stop() as wish:
+    trainer = Trainer(diffusion, config, loss, fingerprint)
+    processes = trainer.accelerator
+    with noticing_lost_processes(processes.num_processes), wishes_to_stop() as wish, claimed(processes, folder):
+        check_alike(processes, trainer.recipe)
         if resume and folder is not None:
             trainer.load(checkpoints.newest(folder / CHECKPOINTS))
         return trainer.run(data, held_out, folder, progress, report, wish)
@@ -75,8 +89,11 @@ def train(
 class Trainer:
     """A diffusion with its optimizer and averaged weights, after `step` steps."""
 
-    def __init__(self, diffusion: Diffusion, config: TrainingConfig, loss: Loss) -> None:
+    def __init__(
+        self, diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None = None
+    ) -> None:
         keep_freed_memory()
+        self.recipe = recipe_of(diffusion, config, loss, fingerprint)
         self.config, self.loss = config, loss
         self.accelerator = accelerator()
         processes = self.accelerator.num_processes
@@ -273,7 +290,7 @@ class Trainer:
         for name, weight in self.weights.items():
             for key, value in self.optimizer.state[weight].items():
                 tensors[f"optimizer.{name}/{key}"] = whole(value)
-        state = {"average_steps": self.average.steps, "total": self.total, "count": self.count}
+        state = {"recipe": self.recipe, "average_steps": self.average.steps, "total": self.total, "count": self.count}
         if self.accelerator.is_main_process:
             checkpoints.save(folder / CHECKPOINTS, Checkpoint(self.step, state, tensors), self.config.keep)
 
@@ -289,6 +306,7 @@ class Trainer:
                 "The checkpoint belongs to another model: its weights have other names or shapes. "
                 "Give the options that the run was started with, or another --out."
             )
+        check_recipe(checkpoint.state.get("recipe"), self.recipe)
         for name, weight in self.weights.items():
             weight.copy_(split_like(weights[name], weight))
         with self.average.applied():

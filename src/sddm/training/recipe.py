@@ -1,0 +1,43 @@
+"""What decides the steps of a run. It stands in each checkpoint, so that no other run goes on from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from sddm import _files
+from sddm.diffusion import Diffusion
+from sddm.errors import BadCheckpointError
+from sddm.losses import Loss
+from sddm.training.config import TrainingConfig
+
+CHANGEABLE = frozenset(
+    {"steps", "accumulate", "bf16", "compile", "shard", "log_every", "evaluate_every", "save_every", "keep"}
+)
+"""What may be another when a run goes on: how far, how it is computed, and what it leaves on the disk."""
+
+
+def lasting(config: TrainingConfig) -> dict[str, Any]:
+    """The options of a run that cannot change when it goes on."""
+    return {name: value for name, value in asdict(config).items() if name not in CHANGEABLE}
+
+
+def recipe_of(diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None) -> dict[str, Any]:
+    """What decides the steps of a run, as JSON."""
+    try:
+        model = _files.digest(json.dumps(diffusion.config(), sort_keys=True), {})
+    except TypeError:  # a model that no table names can be trained, but not saved
+        model = None
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return {**lasting(config), "loss": name, "model": model, "data": fingerprint}
+
+
+def check_recipe(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> None:
+    """Check that a checkpoint belongs to this run; those of older versions do not say."""
+    for name, value in ours.items():
+        if theirs is not None and theirs.get(name) != value:
+            raise BadCheckpointError(
+                f"The checkpoint belongs to another run: there {name} is {theirs.get(name)}, here it is {value}. "
+                "Give the options that the run was started with, or another --out."
+            )
