@@ -21,6 +21,7 @@ from sddm.losses import conditional_ratio_matching
 from sddm.marginals import Energy, Hollow, MarginalModel, Masked
 from sddm.networks.transformer import BERT_BASE, MUSIC
 from sddm.processes import Process, Uniform
+from sddm.query import Query
 from sddm.randomness import StreamPerSample
 from sddm.samplers import Analytical
 from sddm.schedules import Constant
@@ -38,8 +39,10 @@ class Case:
 
 
 CASES = {
-    "music, hollow": Case(129, 256, 2, None, lambda process, dim: Hollow.for_process(process, dim, **MUSIC)),
-    "images, masked": Case(512, 64, 1, 4, lambda process, dim: Masked.for_process(process, grid=(8, 8), **BERT_BASE)),
+    "music, hollow": Case(129, 256, 2, None, lambda process, dim: Hollow.for_process(process, dim, sizes=MUSIC)),
+    "images, masked": Case(
+        512, 64, 1, 4, lambda process, dim: Masked.for_process(process, grid=(8, 8), sizes=BERT_BASE)
+    ),
     "32 bits, energy": Case(2, 32, 128, None, lambda process, dim: Energy.mlp(process, dim)),
 }
 
@@ -61,7 +64,7 @@ def measure(name: str) -> dict[str, float]:
 
     def sampling() -> None:
         with torch.inference_mode():
-            Analytical()(diffusion, x, t, s, None, StreamPerSample(range(case.batch)))
+            Analytical()(diffusion, Query(x, t), s, StreamPerSample(range(case.batch)))
 
     result: dict[str, float] = {"parameters": sum(p.numel() for p in diffusion.parameters()), "batch": case.batch}
     result |= {"states": case.states, "length": case.length, "positions": case.positions or case.length}

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import torch
 from measure import in_own_process, peak_bytes
-from torch import Tensor, nn
+from torch import nn
 
 from sddm import Diffusion, losses
-from sddm.marginals import MarginalModel, Marginals, at_positions
+from sddm.marginals import MarginalModel, Marginals
 from sddm.processes import Absorbing, Process, Uniform
+from sddm.query import Query, at_positions
 from sddm.randomness import StreamPerSample
 from sddm.samplers import Analytical, Corrector, Euler, Exact, TauLeaping
 from sddm.schedules import Constant
@@ -43,16 +44,8 @@ class Table(MarginalModel):
         self.logits = nn.Parameter(torch.randn(BATCH, DIM, classes))
         self.length, self.implicit = DIM, True
 
-    def forward(
-        self,
-        process: Process,
-        xt: Tensor,
-        t: Tensor,
-        positions: Tensor | None = None,
-        given: Tensor | None = None,
-        padding: Tensor | None = None,
-    ) -> Marginals:
-        return self.from_logits(at_positions(self.logits, positions), process, t)
+    def forward(self, process: Process, query: Query) -> Marginals:
+        return self.from_logits(at_positions(self.logits, query.positions), process, query.t)
 
 
 def measure(process_name: str, case: str) -> float:
@@ -69,7 +62,7 @@ def measure(process_name: str, case: str) -> float:
         own = 0
         t, s = (torch.full((BATCH,), v, dtype=torch.float64) for v in (0.5, 0.45))
         with torch.inference_mode():
-            STEPS[case](diffusion, x, t, s, None, StreamPerSample(range(BATCH)))
+            STEPS[case](diffusion, Query(x, t), s, StreamPerSample(range(BATCH)))
     return (peak_bytes() - before - own) / unit
 
 

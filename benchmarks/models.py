@@ -25,6 +25,7 @@ from sddm._memory import keep_freed_memory
 from sddm.losses import conditional_ratio_matching, denoising_cross_entropy
 from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
 from sddm.processes import Uniform
+from sddm.query import Query
 from sddm.randomness import StreamPerSample
 from sddm.samplers import Analytical
 from sddm.schedules import Constant
@@ -105,7 +106,7 @@ def our_steps(case: Case) -> tuple[Callable[[], None], Callable[[], None]]:
 
     def sampling() -> None:
         with torch.inference_mode():
-            Analytical()(diffusion, x, t, s, None, randomness)
+            Analytical()(diffusion, Query(x, t), s, randomness)
 
     return training, sampling
 

@@ -23,6 +23,7 @@ import matplotlib.pyplot as plt
 from sddm import Diffusion
 from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked
 from sddm.processes import Uniform
+from sddm.query import Query
 from sddm.randomness import random_positions
 from sddm.schedules import Constant
 
@@ -49,7 +50,7 @@ def milliseconds(kind: str, dim: int, states: int, num: int, repeats: int) -> fl
     positions = random_positions(BATCH, dim, num)
 
     def evaluate() -> None:
-        diffusion(x, t, positions)
+        diffusion(Query(x, t, positions))
 
     with torch.inference_mode():
         evaluate()

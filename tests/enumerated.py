@@ -12,8 +12,9 @@ import torch
 from scipy import stats
 
 from sddm import Diffusion
-from sddm.marginals import MarginalModel, Oracle, at_positions
+from sddm.marginals import MarginalModel, Oracle
 from sddm.processes import PROCESSES, Absorbing, CustomRate, Uniform
+from sddm.query import Query, at_positions
 from sddm.samplers.jumps import reverse_rates
 from sddm.schedules import Constant, Exponential, LogSquare
 
@@ -78,7 +79,8 @@ class TableModel(MarginalModel):
         table = scale * torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
         self.table = torch.nn.Parameter(table)
 
-    def forward(self, process, xt, t, positions=None, given=None):
+    def forward(self, process, query):
+        xt, t, positions = query.xt, query.t, query.positions
         place = self.num_symbols ** torch.arange(self.length - 1, -1, -1)
         own = 0 if self.sees_own_token else xt * place
         seen = (xt * place).sum(1, keepdim=True).expand_as(xt) - own
@@ -86,7 +88,7 @@ class TableModel(MarginalModel):
         rows = self.table[:, at_positions(where, positions), at_positions(seen, positions)]
         logits = rows[0] + rows[1] * torch.cos(3 * t).to(rows.dtype)[:, None, None]
         if self.base is not None:
-            truth = self.base(process, xt, t, positions, given)
+            truth = self.base(process, query)
             log_p = truth.log_x0 if self.implicit else truth.log_xt
             logits = logits + log_p[..., : logits.shape[-1]]
         return self.from_logits(logits, process, t)
@@ -105,9 +107,9 @@ class Watched(MarginalModel):
         self.length, self.implicit, self.sees_own_token = inner.length, inner.implicit, inner.sees_own_token
         self.asked = []
 
-    def forward(self, process, xt, t, positions=None, given=None):
-        self.asked.append({"xt": xt, "t": t, "positions": positions, "given": given, "training": self.training})
-        return self.inner(process, xt, t, positions, given)
+    def forward(self, process, query):
+        self.asked.append({**vars(query), "training": self.training})
+        return self.inner(process, query)
 
     @property
     def times(self):
@@ -221,7 +223,8 @@ def model_rates(diffusion, t, dim):
     x = states.repeat(len(t), 1)
     each = t.double().repeat_interleave(len(states))
     with torch.no_grad():
-        rates = reverse_rates(process, diffusion.marginals(x, each), x, each)
+        rates = reverse_rates(diffusion, Query(x, each))
+    rates = rates * process.speed(each, rates.dtype)
     return as_generator_matrix(rates.reshape(len(t), len(states), dim, -1), states, process.num_symbols)
 
 
@@ -236,12 +239,17 @@ def _predictions(diffusion, t, dim):
 
 
 def position_rates(diffusion, t, dim):
-    """All states, and the paper's R_t^d(x, c) = p_t(c | x^{\\d}) / p_t(x^d | x^{\\d}) Q_t(c, x^d), 0 at c = x^d."""
+    """All states, and the paper's R_t^d(x, c) = p_t(c | x^{\\d}) / p_t(x^d | x^{\\d}) Q(c, x^d), 0 at c = x^d."""
     states, marginals = _predictions(diffusion, t, dim)
     p = marginals.log_xt.double().exp()
-    Q = float(diffusion.process.schedule.rate(t)) * base_rates(diffusion.process)
+    Q = base_rates(diffusion.process)
     rates = p / p.gather(-1, states[..., None]) * Q.T[states]
     return states, rates.scatter(-1, states[..., None], 0)
+
+
+def elapsed(diffusion, s, t):
+    """How far the clock runs between two times: the integral of the speed."""
+    return float(diffusion.process.schedule.integral(s, t))
 
 
 def jump_or_stay(states, hazard):
@@ -254,7 +262,7 @@ def jump_or_stay(states, hazard):
 def euler_laws(diffusion, t, s, dim):
     """Section 4.2."""
     states, rates = position_rates(diffusion, t, dim)
-    return jump_or_stay(states, (t - s) * rates)
+    return jump_or_stay(states, elapsed(diffusion, s, t) * rates)
 
 
 def analytical_laws(diffusion, t, s, dim):
@@ -271,7 +279,7 @@ def analytical_laws(diffusion, t, s, dim):
 def single_leap_laws(diffusion, t, s, dim):
     """Poisson counts for every target; kept if there is exactly one jump."""
     states, rates = position_rates(diffusion, t, dim)
-    mean = (t - s) * rates
+    mean = elapsed(diffusion, s, t) * rates
     once = mean * torch.exp(-mean.sum(-1, keepdim=True))
     return once.scatter(-1, states[..., None], 1 - once.sum(-1, keepdim=True))
 
@@ -279,7 +287,7 @@ def single_leap_laws(diffusion, t, s, dim):
 def summed_leap_laws(diffusion, t, s, dim):
     """Poisson counts for every target whose distances add up, clipped; by convolution of the laws of the counts."""
     states, rates = position_rates(diffusion, t, dim)
-    mean = ((t - s) * rates).numpy()
+    mean = (elapsed(diffusion, s, t) * rates).numpy()
     symbols, most = mean.shape[-1], 60
     span = symbols * most  # sums of at most `most` jumps in each direction of each length
     laws = np.zeros_like(mean)
@@ -297,12 +305,12 @@ def summed_leap_laws(diffusion, t, s, dim):
     return torch.from_numpy(laws)
 
 
-def corrector_laws(diffusion, s, duration, dim):
-    """Jumps with the rates R_s + Q_s for a short time."""
+def corrector_laws(diffusion, s, tau, dim):
+    """Jumps with the rates R_s + Q for a short time of the clock."""
     states, rates = position_rates(diffusion, s, dim)
-    forward = float(diffusion.process.schedule.rate(s)) * base_rates(diffusion.process)[states]
+    forward = base_rates(diffusion.process)[states]
     rates = rates + forward.scatter(-1, states[..., None], 0)
-    return jump_or_stay(states, duration * rates)
+    return jump_or_stay(states, tau * rates)
 
 
 def as_kernel(laws, num_symbols):

@@ -40,9 +40,8 @@ class Explicit(MarginalModel):
         super().__init__()
         self.length, self.implicit = None, False
 
-    def forward(self, process, xt, t, positions=None, given=None, padding=None):
-        chosen = xt if positions is None else positions
-        return Marginals(torch.zeros(*chosen.shape, process.num_symbols).log_softmax(-1))
+    def forward(self, process, query):
+        return Marginals(torch.zeros(*query.here.shape, process.num_symbols).log_softmax(-1))
 
 
 C, D, B = 3, 2, 2

@@ -161,8 +161,8 @@ def test_a_diffusion_has_its_model_s_length_and_device():
     class Nothing(MarginalModel):
         length, implicit = None, False
 
-        def forward(self, process, xt, t, positions=None, given=None):
-            return Marginals(torch.zeros(*xt.shape, process.num_symbols))
+        def forward(self, process, query):
+            return Marginals(torch.zeros(*query.xt.shape, process.num_symbols))
 
     empty = Diffusion(uniform(), Nothing())
     assert empty.device == torch.device("cpu")

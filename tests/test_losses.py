@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -269,9 +270,9 @@ def test_given_positions_stay_clean_and_count_nothing(loss, process, generator):
 
 def test_padding_counts_nothing_and_is_told_to_the_model(loss, generator):
     class Padded(Watched):
-        def forward(self, process, xt, t, positions=None, given=None, padding=None):
-            self.padding = padding
-            return super().forward(process, xt, t, positions, given)
+        def forward(self, process, query):
+            self.padding = query.padding
+            return super().forward(process, replace(query, padding=None))
 
     watched = Padded(Oracle.from_joint(LAW.reshape(3, 3)))
     padding = torch.tensor([[False, True]]).expand(20, 2)

@@ -245,5 +245,5 @@ def test_noise_weight_counts_times_of_much_noise_more():
         trainer = Trainer(energy(), TrainingConfig(1, 8, noise_weight=weight), conditional_ratio_matching)
         draws = noise_batch(trainer.diffusion, Batch(rows), generator=seeded(3))
         losses[weight] = trainer._losses(trainer.diffusion, draws)
-        share = trainer.diffusion.process.remaining(draws.t)
+        share = trainer.diffusion.process.remaining(draws.query.t)
     torch.testing.assert_close(losses[2.0], losses[0.0] / share**2)

@@ -222,12 +222,16 @@ def test_proposition_3_4_the_loss_exceeds_that_of_the_truth_by_a_divergence(proc
 
 
 def test_eulers_step_moves_each_position_by_the_paper_s_formula(process, law, dim):
-    """p(X_{t-e}^d = c) = e R^d(x, c) for c != x^d, and what is left for staying, with R from the whole space."""
+    """p(X_{t-e}^d = c) = e R^d(x, c) for c != x^d, and what is left for staying, with R from the whole space.
+
+    Here e is measured on the clock of the process, B(t - e, t) / beta(t).
+    """
     t, step = MIDDLE, 0.01
     R = bayes_rates(process, law, dim, t)
     states = states_of(process, dim)
     target = single_changes(states, 3)
-    by_formula = step * R[torch.arange(len(states))[:, None, None], target]
+    clock = float(process.schedule.integral(t - step, t) / process.schedule.rate(t))
+    by_formula = clock * R[torch.arange(len(states))[:, None, None], target]
     by_formula = by_formula.scatter(-1, states[..., None], 0)
     stay = 1 - by_formula.sum(-1, keepdim=True)
     assert float(stay.min()) > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -66,6 +67,9 @@ def describe(value: Any, names: Mapping[type, str]) -> Any:
                 "Add it to the table of its family, such as sddm.marginals.MODELS."
             )
         return {"type": names[type(value)], **{k: describe(v, names) for k, v in value.arguments.items()}}
+    if is_dataclass(value) and type(value) in names:
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {"type": names[type(value)], **{k: describe(v, names) for k, v in parts.items()}}
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, (list, tuple)):

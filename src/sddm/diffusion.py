@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -19,11 +19,12 @@ from sddm import _checks, _files
 from sddm.config import build, describe
 from sddm.data.decoders import DECODERS, Decoder
 from sddm.marginals import MODELS, MarginalModel, Marginals
-from sddm.networks import NETWORKS
+from sddm.networks import NETWORKS, Places, Sizes
 from sddm.processes import PROCESSES, Process
+from sddm.query import Query
 from sddm.schedules import SCHEDULES
 
-FORMAT = 1
+FORMAT = 2
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 
 
@@ -70,11 +71,9 @@ class Diffusion(nn.Module):
         positions: Int[Tensor, "batch num"] | None = None,
         given: Bool[Tensor, "batch dim"] | None = None,
         padding: Bool[Tensor, "batch dim"] | None = None,
+        label: Int[Tensor, "batch"] | None = None,
     ) -> Marginals:
-        """The conditionals at x_t, at all positions or at `positions`.
-
-        `given` marks positions that hold clean data, `padding` those that do not exist (in shorter rows).
-        """
+        """The conditionals at x_t; see `sddm.query.Query` for what can be said of it."""
         xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
         t = _checks.times(t, xt.shape[0], "t", device=self.device)
         if positions is not None:
@@ -83,20 +82,11 @@ class Diffusion(nn.Module):
             given = _checks.boolean_mask(given, xt.shape, "given", device=self.device)
         if padding is not None:
             padding = _checks.boolean_mask(padding, xt.shape, "padding", device=self.device)
-        return self(xt, t, positions, given, padding)
+        return self(Query(xt, t, positions, given, padding, label))
 
-    def forward(
-        self,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Marginals:
+    def forward(self, query: Query) -> Marginals:
         """`marginals` without the checks, for loops that have made them once."""
-        if padding is None:
-            return self.model(self.process, xt, t, positions, given)
-        return self.model(self.process, xt, t, positions, given, padding)
+        return self.model(self.process, query)
 
     def sample(self, num: int, *, seed: int | None = None, **options: Any) -> Int[Tensor, "num dim"]:
         """Generate `num` samples; the options are those of `sddm.sample`, and a seed takes the place of a generator."""
@@ -191,7 +181,7 @@ tokens = model.sample(16, steps=100, seed=0)
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **DECODERS}
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **DECODERS, "sizes": Sizes, "places": Places}
 
 
 def _locate(source: str | Path) -> Path:

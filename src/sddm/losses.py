@@ -19,11 +19,12 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
-from sddm.marginals import Marginals, at_positions
+from sddm.marginals import Marginals
 from sddm.networks.chunks import in_chunks
 from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.pool import without_own_token
 from sddm.processes import Process
+from sddm.query import at_positions
 from sddm.randomness import CHUNK_ELEMENTS
 
 TimeWeight = Callable[[Float64[Tensor, "batch"]], Tensor]
@@ -103,14 +104,13 @@ class Loss:
         self, diffusion: Diffusion, batch: NoisedBatch, weight: TimeWeight | None = None
     ) -> Float[Tensor, "batch dim"]:
         """The values on a batch that is noised already."""
-        marginals = diffusion(batch.xt, batch.t, batch.positions, batch.given, batch.padding)
-        x0, xt = (at_positions(x, batch.positions) for x in (batch.x0, batch.xt))
-        seen = diffusion.model.sees_own_token
-        noised = Noised(diffusion.process, batch.t, x0, xt, marginals, seen, batch.posterior)
+        query = batch.query
+        x0, seen = at_positions(batch.x0, query.positions), diffusion.model.sees_own_token
+        noised = Noised(diffusion.process, query.t, x0, query.here, diffusion(query), seen, batch.posterior)
         values = self.value(noised)
         if weight is not None:
-            values = values * _weights(weight, batch.t).to(values.dtype)[:, None]
-        return _spread(values, batch.positions, batch.silent, batch.x0.shape[1])
+            values = values * _weights(weight, query.t).to(values.dtype)[:, None]
+        return _spread(values, query.positions, batch.silent, batch.x0.shape[1])
 
 
 def _weights(weight: TimeWeight, t: Float64[Tensor, "batch"]) -> Tensor:

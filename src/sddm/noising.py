@@ -6,17 +6,17 @@ whatever pieces the batch is computed, on any number of processes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
-from sddm.marginals import at_positions
 from sddm.pool import check_process, posterior
 from sddm.processes import Process
+from sddm.query import Query, at_positions
 from sddm.randomness import Stream, random_positions, stratified_times
 
 
@@ -35,28 +35,26 @@ class Batch:
 
 @dataclass(frozen=True)
 class NoisedBatch:
-    """A batch at its times of noise, and the positions at which the model is evaluated (all if None)."""
+    """Rows of data, and what the model is asked once they are noised."""
 
     x0: Int[Tensor, "batch dim"]
-    t: Float64[Tensor, "batch"]
-    xt: Int[Tensor, "batch dim"]
-    positions: Int[Tensor, "batch num"] | None
-    given: Bool[Tensor, "batch dim"] | None
-    padding: Bool[Tensor, "batch dim"] | None
+    query: Query
     posterior: Float[Tensor, "batch num symbols"] | None = None
     """p(x_0^d | x_t) at the evaluated positions by a pool of data, if there is one."""
 
     def rows(self, rows: slice) -> NoisedBatch:
         """Some rows of the batch."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: part[rows] for name, part in parts.items() if part is not None})
+        return NoisedBatch(
+            self.x0[rows], self.query.rows(rows), None if self.posterior is None else self.posterior[rows]
+        )
 
     @property
     def silent(self) -> Bool[Tensor, "batch dim"] | None:
         """Positions that do not count: given, or padding."""
-        if self.given is None or self.padding is None:
-            return self.padding if self.given is None else self.given
-        return self.padding | self.given
+        given, padding = self.query.given, self.query.padding
+        if given is None or padding is None:
+            return padding if given is None else given
+        return padding | given
 
 
 def noise_batch(
@@ -92,15 +90,16 @@ def noise_batch(
         )
     if given is not None:
         xt = torch.where(given, x0, xt)
-    noised = NoisedBatch(x0, t, xt, None, given, padding)
+    noised = NoisedBatch(x0, Query(xt, t, None, given, padding, batch.labels))
     if num_positions is not None:
         _checks.whole(num_positions, "num_positions", 1)
         _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
         positions = random_positions(rows, dim, num_positions, generator, x0.device, noised.silent)
-        noised = replace(noised, positions=positions)
+        noised = replace(noised, query=noised.query.at(positions))
     if pool is not None:
         pool = _check_pool(pool, noised, process)
-        noised = replace(noised, posterior=at_positions(posterior(process, xt, t, pool), noised.positions))
+        law = posterior(process, xt, t, pool)
+        noised = replace(noised, posterior=at_positions(law, noised.query.positions))
     return noised
 
 

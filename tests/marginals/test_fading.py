@@ -8,6 +8,7 @@ from sddm import Diffusion
 from sddm.marginals import Energy
 from sddm.networks import MLPEnergy
 from sddm.processes import CustomRate
+from sddm.query import Query
 from sddm.schedules import Constant
 from sddm.training import TrainingConfig, train
 
@@ -35,13 +36,13 @@ def test_the_law_is_the_prior_times_the_faded_energy(process, t):
     diffusion, x = fading(process), states_of(process, DIM)
     share = float(process.remaining(times(t, 1)))
     with torch.no_grad():
-        law = diffusion(x, times(t, len(x))).log_xt.exp()
+        law = diffusion(Query(x, times(t, len(x)))).log_xt.exp()
         for d in range(DIM):
             weights = []
             for c in range(process.num_symbols):
                 replaced = x.clone()
                 replaced[:, d] = c
-                energy = diffusion.model.network(replaced, times(t, len(x)))
+                energy = diffusion.model.network(Query(replaced, times(t, len(x))))
                 weights.append(process.prior_law()[c] * torch.exp(-share * energy))
             expected = torch.stack(weights, dim=-1)
             torch.testing.assert_close(law[:, d], expected / expected.sum(-1, keepdim=True))
@@ -63,11 +64,11 @@ def test_the_prediction_does_not_move_with_the_token_it_is_of(process):
     diffusion, x = fading(process), states_of(process, DIM)
     moved = (x + 1) % process.num_symbols
     with torch.no_grad():
-        law = diffusion(x, times(0.4, len(x))).log_xt
+        law = diffusion(Query(x, times(0.4, len(x)))).log_xt
         for d in range(DIM):
             other = x.clone()
             other[:, d] = moved[:, d]
-            torch.testing.assert_close(diffusion(other, times(0.4, len(x))).log_xt[:, d], law[:, d])
+            torch.testing.assert_close(diffusion(Query(other, times(0.4, len(x)))).log_xt[:, d], law[:, d])
 
 
 def test_it_can_learn_the_truth_at_all_levels_of_noise():
@@ -85,7 +86,7 @@ def test_it_can_learn_the_truth_at_all_levels_of_noise():
         share = float(process.remaining(times(t, 1)))
         with torch.no_grad():
             known = (truth(x, times(t, len(x))).log_xt.exp() - 1 / 3) / share
-            learnt = (diffusion(x, times(t, len(x))).log_xt.exp() - 1 / 3) / share
+            learnt = (diffusion(Query(x, times(t, len(x)))).log_xt.exp() - 1 / 3) / share
         assert (learnt - known).square().mean() < known.square().mean() / 9
 
 
@@ -95,7 +96,7 @@ def test_what_cannot_fade_is_refused():
     masks = absorbing(num_states=2)
     diffusion = Diffusion(masks, Energy(MLPEnergy(DIM, 3, width=4), implicit=False, fading=True))
     with pytest.raises(ValueError, match="fading starts from the prior, but that of Absorbing has states of"):
-        diffusion(torch.zeros(1, DIM, dtype=torch.int64), times(0.5, 1))
+        diffusion(Query(torch.zeros(1, DIM, dtype=torch.int64), times(0.5, 1)))
 
 
 def test_it_is_saved_and_loaded(tmp_path):
@@ -105,6 +106,5 @@ def test_it_is_saved_and_loaded(tmp_path):
     assert loaded.model.fading
     x = states_of(diffusion.process, DIM)
     with torch.no_grad():
-        torch.testing.assert_close(
-            loaded.double()(x, times(0.7, len(x))).log_xt, diffusion(x, times(0.7, len(x))).log_xt
-        )
+        query = Query(x, times(0.7, len(x)))
+        torch.testing.assert_close(loaded.double()(query).log_xt, diffusion(query).log_xt)

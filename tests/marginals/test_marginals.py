@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from enumerated import ONE_WAY, all_states, random_law, seeded, states_of, times, transition
+from made import made
 from sddm import Condition, Diffusion, noising, sample
 from sddm.losses import (
     conditional_ratio_matching,
@@ -21,9 +22,10 @@ from sddm.losses import (
     x0_cross_entropy,
 )
 from sddm.marginals import MODELS, Energy, Hollow, LeaveOneOut, Masked, Oracle, Restricted
-from sddm.networks import NETWORKS, Denoiser, HollowTransformer, MLPEnergy, TransformerEnergy
+from sddm.networks import NETWORKS, Denoiser, HollowTransformer, MLPEnergy, Places, Sizes, TransformerEnergy
 from sddm.networks.embeddings import TokenEmbedding
 from sddm.processes import Absorbing, BirthDeath, CustomRate, Uniform
+from sddm.query import Query
 from sddm.schedules import Constant, Exponential, LogSquare
 
 DIM = 4
@@ -413,7 +415,7 @@ def test_in_bfloat16_the_prediction_at_d_does_not_look_at_d_and_is_that_of_float
             each = None if diffusion.model.sees_own_token else predictions_for_each_own_value(diffusion)
         scale = root_mean_square(rounded - single)
         if isinstance(diffusion.model, Energy):
-            scale += 2**-8 * root_mean_square(diffusion.model.network(x, SPREAD))
+            scale += 2**-8 * root_mean_square(diffusion.model.network(Query(x, SPREAD)))
     assert 0 < root_mean_square(half - single) <= STANDARD_ERRORS * scale
     assert half.dtype == torch.float32
     symbols = diffusion.process.num_symbols
@@ -519,7 +521,7 @@ def test_a_masked_model_is_one_copy_with_a_hidden_token_for_each_position(case):
         for d in range(DIM):
             copied, still_given = x.clone(), given.clone()
             copied[:, d], still_given[:, d] = hidden, False
-            rows.append(network(copied, SPREAD, given=still_given)[:, d])
+            rows.append(network(Query(copied, SPREAD, given=still_given))[:, d])
         expected = torch.stack(rows, dim=1).log_softmax(-1)
         predicted = logarithms(diffusion, x, given)[..., : expected.shape[-1]]
     torch.testing.assert_close(predicted, expected, rtol=ROUNDING, atol=ROUNDING)
@@ -551,7 +553,7 @@ def test_an_energy_model_is_one_energy_for_each_value_of_each_position(case):
         for d, c in itertools.product(range(DIM), range(classes)):
             copied = x.clone()
             copied[:, d] = c
-            weights[:, d, c] = torch.exp(-network(copied, SPREAD, marks()))
+            weights[:, d, c] = torch.exp(-network(Query(copied, SPREAD, given=marks())))
         predicted = logarithms(diffusion, x, marks())[..., :classes]
     expected = weights.log() - weights.sum(-1, keepdim=True).log()
     torch.testing.assert_close(predicted, expected, rtol=ROUNDING, atol=10 * ROUNDING)
@@ -604,7 +606,9 @@ class ExactDenoiser(Denoiser):
     p(x_0^d | x_t) / q_{t|0}(x_t^d | x_0^d)."""
 
     def __init__(self, process, quotient=False):
-        super().__init__(process.num_symbols, process.num_states, PLACES, width=4, layers=1, heads=2, mlp=4)
+        super().__init__(
+            process.num_symbols, process.num_states, Places(PLACES), Sizes(width=4, layers=1, heads=2, mlp=4)
+        )
         self.process, self.quotient = process, quotient
         self.x0 = all_states(STATES, PLACES)
 
@@ -614,7 +618,8 @@ class ExactDenoiser(Denoiser):
         columns = [[matrices[b, :STATES, x[b, d]] for d in range(PLACES)] for b in range(len(x))]
         return torch.stack([torch.stack(row) for row in columns])
 
-    def forward(self, x, t, positions=None, given=None, padding=None):
+    def forward(self, query):
+        x, t, positions = query.xt, query.t, query.positions
         likelihoods = self.likelihoods(x, t)
         fits = [likelihoods[:, e, self.x0[:, e]] for e in range(PLACES)]  # each (batch, rows of the law)
         posterior = torch.zeros(len(x), PLACES, STATES, dtype=torch.float64)
@@ -730,27 +735,27 @@ def test_the_denoising_loss_of_an_ordinary_denoiser_is_its_own_cross_entropy(pro
     """Division by the likelihood and multiplication with it again change nothing. (A denoiser that is not sure of a
     token that was not masked is corrected: there x_0^d = x_t^d, and the loss is 0.)"""
     network = with_random_weights(
-        Denoiser(process.num_symbols, STATES, PLACES, width=4, layers=1, heads=2, mlp=4)
+        Denoiser(process.num_symbols, STATES, Places(PLACES), Sizes(width=4, layers=1, heads=2, mlp=4))
     ).double()
     diffusion = Diffusion(process, LeaveOneOut(network, ordinary=True))
     x0, xt, t = noised(process)
     with torch.no_grad():
         loss = denoising_cross_entropy(diffusion, x0, t=t, xt=xt)
-        own_loss = F.cross_entropy(network(xt, t).mT, x0, reduction="none")
+        own_loss = F.cross_entropy(network(Query(xt, t)).mT, x0, reduction="none")
     own_loss[tells_nothing_of_itself(process, xt)] = 0
     torch.testing.assert_close(loss, own_loss, rtol=1e-9, atol=1e-9)
 
 
 def test_the_denoising_loss_of_a_quotient_is_the_cross_entropy_of_its_product_with_the_likelihood(process):
     network = with_random_weights(
-        Denoiser(process.num_symbols, STATES, PLACES, width=4, layers=1, heads=2, mlp=4)
+        Denoiser(process.num_symbols, STATES, Places(PLACES), Sizes(width=4, layers=1, heads=2, mlp=4))
     ).double()
     diffusion = Diffusion(process, LeaveOneOut(network))
     x0, xt, t = noised(process)
     likelihood = process.likelihood(xt, torch.zeros_like(t), t)[..., :STATES]
     with torch.no_grad():
         loss = denoising_cross_entropy(diffusion, x0, t=t, xt=xt)
-        product = network(xt, t).softmax(-1) * likelihood
+        product = network(Query(xt, t)).softmax(-1) * likelihood
     denoiser = product / product.sum(-1, keepdim=True)
     expected = -denoiser.gather(-1, x0[..., None]).squeeze(-1).log()
     torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-9)
@@ -767,7 +772,7 @@ def test_the_denoising_loss_of_an_exact_denoiser_is_that_of_the_exact_posterior(
 def test_the_elbo_of_a_model_that_sees_the_token_is_the_sum_at_the_drawn_token(process):
     """sum over y != x of R - R^ + R^ log(R^ / R), with R = Q_t(y, x) p(y) / p(x) and R^ = Q_t(y, x) q(y) / q(x)."""
     network = with_random_weights(
-        Denoiser(process.num_symbols, STATES, PLACES, width=4, layers=1, heads=2, mlp=4)
+        Denoiser(process.num_symbols, STATES, Places(PLACES), Sizes(width=4, layers=1, heads=2, mlp=4))
     ).double()
     diffusion = Diffusion(process, LeaveOneOut(network))
     x0, xt, t = noised(process, batch=60)
@@ -823,17 +828,17 @@ def test_a_saved_model_says_the_same_when_loaded(case, tmp_path):
 
 def test_options_of_a_model_are_saved_with_it(tmp_path):
     process = PROCESSES["uniform"]()
-    network = Denoiser(3, 3, DIM, **SMALL, film_blocks=0, dropout=0.25)
+    network = made(Denoiser, 3, 3, length=DIM, **SMALL, film_blocks=0, dropout=0.25)
     Diffusion(process, LeaveOneOut(network, ordinary=True)).save_pretrained(tmp_path / "denoiser")
     loaded = Diffusion.from_pretrained(tmp_path / "denoiser").model
     assert loaded.ordinary
     assert loaded.network.body.dropout.p == 0.25
-    Diffusion(process, Masked(Denoiser(4, 3, grid=(2, 2), **SMALL), chunk_tokens=99)).save_pretrained(
+    Diffusion(process, Masked(made(Denoiser, 4, 3, grid=(2, 2), **SMALL), chunk_tokens=99)).save_pretrained(
         tmp_path / "masked"
     )
     loaded = Diffusion.from_pretrained(tmp_path / "masked").model
     assert loaded.chunk_tokens == 99
-    assert loaded.network.body.places.grid == (2, 2)
+    assert loaded.network.body.places.tables[0].shape == (2, 8)
 
 
 # ---- (g) sampled ---------------------------------------------------------------------------------------------------
@@ -930,7 +935,7 @@ def test_a_loss_at_some_of_the_free_positions_has_the_mean_of_the_whole(monkeypa
         whole = conditional_ratio_matching(diffusion, x0, t=SPREAD, xt=xt, given=condition)
     assert (whole[:, 1] == 0).all()
     choices = list(itertools.combinations([0, 2, 3], num))
-    options = {"t": SPREAD, "xt": xt, "condition": condition}
+    options = {"t": SPREAD, "xt": xt, "given": condition}
     mean = mean_over_all_choices(monkeypatch, conditional_ratio_matching, diffusion, x0, choices, **options)
     torch.testing.assert_close(mean, whole, rtol=ROUNDING, atol=10 * ROUNDING)
 

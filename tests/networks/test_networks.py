@@ -7,18 +7,21 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sddm.networks import Denoiser, HollowTransformer, MLPEnergy, TransformerEnergy, chunks, energy
+from made import made
+from sddm.networks import Denoiser, HollowTransformer, MLPEnergy, Places, Sizes, TransformerEnergy, chunks, energy
 from sddm.networks import elu_layers as elu_module
 from sddm.networks.chunks import in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, sinusoidal
 from sddm.networks.readouts import FiLMReadout, MLPReadout, readout
 from sddm.networks.transformer import Attention, BidirectionalTransformer, Block
+from sddm.query import Query
 
 ROUNDING = 1e-12
 """Networks below have float64 weights and activations of order 1 to 10, and sums of at most some hundred terms."""
 
 SMALL = {"width": 8, "layers": 2, "heads": 2, "mlp": 12}
+TINY = Sizes(**SMALL)
 
 
 def seeded(seed):
@@ -119,16 +122,17 @@ def test_a_given_token_is_its_vector_plus_one_for_being_given():
 
 
 def test_a_length_gives_one_vector_a_place():
-    places = PlaceEmbedding(7, None, 8)
-    assert (places.length, places.grid, places.rotary) == (7, None, False)
+    places = PlaceEmbedding(Places(7).tables, 8)
+    assert not places.rotary
     assert [tuple(p.shape) for p in places.parameters()] == [(7, 8)]
     assert places() is places.tables[0]
 
 
 @pytest.mark.parametrize("length", [None, 6])
 def test_a_place_of_a_grid_is_its_row_plus_its_column(length):
-    places = PlaceEmbedding(length, (2, 3), 8)
-    assert (places.length, places.grid, places.rotary) == (6, (2, 3), False)
+    assert Places(length, (2, 3)) == Places(6, (2, 3))
+    places = PlaceEmbedding(Places(length, (2, 3)).tables, 8)
+    assert not places.rotary
     rows, columns = places.parameters()
     assert (tuple(rows.shape), tuple(columns.shape)) == ((2, 8), (3, 8))
     for r in range(2):
@@ -137,9 +141,8 @@ def test_a_place_of_a_grid_is_its_row_plus_its_column(length):
 
 
 def test_without_length_or_grid_places_have_no_vectors_and_attention_rotates():
-    places = PlaceEmbedding(None, None, 8)
+    places = PlaceEmbedding(Places().tables, 8)
     assert places.rotary
-    assert places.length is None
     assert list(places.parameters()) == []
 
 
@@ -201,7 +204,7 @@ def a_mask(batch, places):
 
 
 def test_attention_is_the_textbook_formula():
-    attention, x, mask = with_random_weights(Attention(8, 2, 0.0)), normal(3, 5, 8), a_mask(3, 5)
+    attention, x, mask = with_random_weights(Attention(TINY)), normal(3, 5, 8), a_mask(3, 5)
     assert_close(attention(x), attention_by_hand(attention, x))
     assert_close(attention(x, mask), attention_by_hand(attention, x, mask.expand(-1, -1, 5, -1)))
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
@@ -211,7 +214,7 @@ def test_attention_is_the_textbook_formula():
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("rotated", [False, True])
 def test_attention_from_the_same_rows_as_queries_is_attention(masked, rotated):
-    attention, x = with_random_weights(Attention(8, 2, 0.0)), normal(3, 5, 8)
+    attention, x = with_random_weights(Attention(TINY)), normal(3, 5, 8)
     mask = a_mask(3, 5) if masked else None
     rotary = Rotary(torch.arange(5), 4, torch.float64) if rotated else None
     expected = attention(x, mask, rotary=rotary)
@@ -224,7 +227,7 @@ def test_attention_from_the_same_rows_as_queries_is_attention(masked, rotated):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("rotated", [False, True])
 def test_a_block_at_some_rows_is_the_whole_block_there(masked, rotated):
-    block, x, rows = with_random_weights(Block(8, 2, 12, 0.0)), normal(3, 6, 8), some_positions(3, 6, 2)
+    block, x, rows = with_random_weights(Block(TINY)), normal(3, 6, 8), some_positions(3, 6, 2)
     mask = a_mask(3, 6) if masked else None
     rotary = Rotary(torch.arange(6), 4, torch.float64) if rotated else None
     whole, some = at(block(x, mask, False, rotary), rows), block.at(rows, x, mask, rotary)
@@ -234,7 +237,7 @@ def test_a_block_at_some_rows_is_the_whole_block_there(masked, rotated):
 
 
 def test_a_causal_block_sees_nothing_after_its_place():
-    block, x = with_random_weights(Block(8, 2, 12, 0.0)), normal(2, 5, 8)
+    block, x = with_random_weights(Block(TINY)), normal(2, 5, 8)
     changed = x.clone()
     changed[:, 3:] = normal(2, 2, 8, seed=9)
     before, after = block(x, None, True), block(changed, None, True)
@@ -249,54 +252,56 @@ PLACES = {"learned": {"length": 6}, "rotary": {"length": None}, "grid": {"length
 
 @pytest.fixture(params=PLACES)
 def transformer(request):
-    return with_random_weights(BidirectionalTransformer(5, **PLACES[request.param], **SMALL))
+    return with_random_weights(made(BidirectionalTransformer, 5, **PLACES[request.param], **SMALL))
 
 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("places", PLACES)
 def test_features_at_some_positions_are_all_features_indexed(layers, marked, places):
-    transformer = with_random_weights(BidirectionalTransformer(5, **PLACES[places], **{**SMALL, "layers": layers}))
+    transformer = with_random_weights(
+        made(BidirectionalTransformer, 5, **PLACES[places], **{**SMALL, "layers": layers})
+    )
     x, t, positions = tokens(4, 6, 5), spread_times(4), some_positions(4, 6, 3)
     given = padding = None
     if marked:
         given = torch.rand(4, 6, generator=seeded(1)) < 0.5
         padding = torch.arange(6) >= torch.tensor([[6], [4], [3], [5]])
-    everything = transformer(x, t, None, given, padding)
+    everything = transformer(Query(x, t, None, given, padding))
     assert everything.shape == (4, 6, 8)
-    assert_close(transformer(x, t, positions, given, padding), at(everything, positions))
+    assert_close(transformer(Query(x, t, positions, given, padding)), at(everything, positions))
 
 
 def test_every_feature_sees_every_token_and_the_time(transformer):
     x, t = tokens(1, 6, 5), torch.tensor([0.3], dtype=torch.float64)
-    here = transformer(x, t)
+    here = transformer(Query(x, t))
     for d in range(6):
         changed = x.clone()
         changed[:, d] = (x[:, d] + 1) % 5
-        assert (transformer(changed, t) != here).any(-1).all()
-    assert (transformer(x, t + 1e-4) != here).any(-1).all()
+        assert (transformer(Query(changed, t)) != here).any(-1).all()
+    assert (transformer(Query(x, t + 1e-4)) != here).any(-1).all()
 
 
 def test_places_are_told_apart(transformer):
-    same = transformer(torch.zeros(1, 6, dtype=torch.int64), torch.ones(1, dtype=torch.float64))[0].detach()
+    same = transformer(Query(torch.zeros(1, 6, dtype=torch.int64), torch.ones(1, dtype=torch.float64)))[0].detach()
     assert float((torch.cdist(same, same) + torch.eye(6)).min()) > 1e-3
 
 
 def test_a_rotary_transformer_takes_rows_of_any_length():
-    transformer = with_random_weights(BidirectionalTransformer(5, None, **SMALL))
+    transformer = with_random_weights(made(BidirectionalTransformer, 5, **SMALL))
     for dim in (1, 3, 50):
-        assert transformer(tokens(2, dim, 5), spread_times(2)).shape == (2, dim, 8)
+        assert transformer(Query(tokens(2, dim, 5), spread_times(2))).shape == (2, dim, 8)
 
 
 # ---- padding -------------------------------------------------------------------------------------------------------
 
 FILM, PLAIN = {"film_blocks": 2}, {"film_blocks": 0}
 PADDED = {
-    "body": lambda **places: BidirectionalTransformer(5, **({"length": None} | places), **SMALL),
-    "denoiser": lambda **places: Denoiser(5, 4, **places, **SMALL, **FILM),
-    "energy": lambda **places: TransformerEnergy(5, **places, **SMALL),
-    "hollow-concatenated": lambda **places: HollowTransformer(5, 4, **places, **SMALL, **FILM),
-    "hollow-joint": lambda **places: HollowTransformer(5, 4, **places, **SMALL, joint_attention=True),
+    "body": lambda **places: made(BidirectionalTransformer, 5, **places, **SMALL),
+    "denoiser": lambda **places: made(Denoiser, 5, 4, **places, **SMALL, **FILM),
+    "energy": lambda **places: made(TransformerEnergy, 5, **places, **SMALL),
+    "hollow-concatenated": lambda **places: made(HollowTransformer, 5, 4, **places, **SMALL, **FILM),
+    "hollow-joint": lambda **places: made(HollowTransformer, 5, 4, **places, **SMALL, joint_attention=True),
 }
 
 
@@ -307,7 +312,7 @@ def padded_network(request):
 
 def run(network, x, t, padding):
     """Its results a position where it has them, and a row where not."""
-    return network(x, t, padding=padding)
+    return network(Query(x, t, padding=padding))
 
 
 LENGTHS = torch.tensor([6, 1, 2, 4, 5])
@@ -346,7 +351,7 @@ def test_an_mlp_energy_refuses_padding_with_a_sentence():
     network = MLPEnergy(3, 5, width=8)
     x = tokens(2, 3, 5)
     with pytest.raises(ValueError, match=r"an MLP energy knows rows of one length only\. Use a transformer"):
-        network.replaced(x, spread_times(2), torch.zeros(2, 1, dtype=torch.int64), None, torch.zeros_like(x).bool())
+        network.replaced(Query(x, spread_times(2), padding=torch.zeros_like(x).bool()))
 
 
 # ---- chunks --------------------------------------------------------------------------------------------------------
@@ -445,7 +450,7 @@ def replaced_by_brute_force(network, x, t, positions, given=None, padding=None):
     for k in range(positions.shape[1]):
         for c in range(network.num_tokens):
             copy = x.scatter(1, positions[:, k : k + 1], c)
-            energies[:, k, c] = network(copy, t, given, **options)
+            energies[:, k, c] = network(Query(copy, t, given=given, **options))
     return energies
 
 
@@ -467,7 +472,7 @@ def mlp_energy(num_tokens, layers, learned_time, **options):
 def test_the_mlp_energies_of_neighbours_are_those_of_copies(name, num):
     network = mlp_energy(*MLP_ENERGIES[name])
     x, t, positions = tokens(5, 6, network.num_tokens), spread_times(5), some_positions(5, 6, num)
-    energies = network.replaced(x, t, positions)
+    energies = network.replaced(Query(x, t, positions))
     assert energies.shape == (5, num, network.num_tokens)
     expected = replaced_by_brute_force(network, x, t, positions)
     assert_close(energies, expected)
@@ -490,7 +495,7 @@ def test_the_mlp_energy_is_its_formula(name):
     h = F.elu(h + times[0])
     for layer, extra in zip(network.hidden, times[1:], strict=True):
         h = F.elu(layer(h) + extra)
-    assert_close(network(x, t), network.last(h).squeeze(1))
+    assert_close(network(Query(x, t)), network.last(h).squeeze(1))
 
 
 def layers_of_elu(layers, others, batch=3, width=4):
@@ -570,7 +575,7 @@ def test_binary_tokens_enter_an_mlp_energy_as_numbers():
 def test_the_time_moves_an_mlp_energy(learned):
     network, x = mlp_energy(5, 3, learned), tokens(4, 6, 5)
     t = torch.full((4,), 0.5, dtype=torch.float64)
-    assert (network(x, t) - network(x, t + 1e-3)).abs().min() > 1e-6
+    assert (network(Query(x, t)) - network(Query(x, t + 1e-3))).abs().min() > 1e-6
 
 
 TRANSFORMER_ENERGIES = {
@@ -583,7 +588,7 @@ TRANSFORMER_ENERGIES = {
 
 def transformer_energy(name, **options):
     num_tokens, places = TRANSFORMER_ENERGIES[name]
-    return with_random_weights(TransformerEnergy(num_tokens, **places, **SMALL, **options))
+    return with_random_weights(made(TransformerEnergy, num_tokens, **places, **SMALL, **options))
 
 
 @pytest.mark.parametrize("name", TRANSFORMER_ENERGIES)
@@ -595,7 +600,7 @@ def test_the_transformer_energies_of_neighbours_are_those_of_copies(name, marked
     if marked:
         given = torch.rand(4, 6, generator=seeded(1)) < 0.5
         padding = torch.arange(6) >= torch.tensor([[6], [4], [3], [5]])
-    energies = network.replaced(x, t, positions, given, padding)
+    energies = network.replaced(Query(x, t, positions, given, padding))
     assert energies.shape == (4, 3, network.num_tokens)
     assert_close(energies, replaced_by_brute_force(network, x, t, positions, given, padding))
 
@@ -614,12 +619,12 @@ def test_k_positions_cost_k_times_one_less_than_the_states_and_one_evaluations(m
         return original(base, change, *rest)
 
     monkeypatch.setattr(energy, "elu_layers", counted)
-    MLPEnergy(6, num_tokens, width=10, chunk_rows=chunk).replaced(x, spread_times(5), positions)
+    MLPEnergy(6, num_tokens, width=10, chunk_rows=chunk).replaced(Query(x, spread_times(5), positions))
     assert sum(counts) == expected
-    transformer = TransformerEnergy(num_tokens, 6, **SMALL, chunk_tokens=chunk)
+    transformer = made(TransformerEnergy, num_tokens, length=6, **SMALL, chunk_tokens=chunk)
     counts.clear()
     transformer.energy.register_forward_pre_hook(lambda module, inputs: counts.append(len(inputs[0])))
-    transformer.replaced(x, spread_times(5), positions)
+    transformer.replaced(Query(x, spread_times(5), positions))
     assert sum(counts) == expected
 
 
@@ -639,7 +644,7 @@ def test_the_chunk_size_of_a_transformer_energy_does_not_matter(chunk):
 
 def assert_same_energies(whole, chunked, x, t, positions):
     given = torch.zeros_like(x, dtype=torch.bool)
-    expected, energies = whole.replaced(x, t, positions, given), chunked.replaced(x, t, positions, given)
+    expected, energies = whole.replaced(Query(x, t, positions, given)), chunked.replaced(Query(x, t, positions, given))
     assert_close(energies, expected)
     pairs = zip(gradients(energies.sum(), chunked), gradients(expected.sum(), whole), strict=True)
     for one, other in pairs:
@@ -651,7 +656,7 @@ def assert_same_energies(whole, chunked, x, t, positions):
 
 def test_film_blocks_are_scaled_and_shifted_by_the_time():
     """x <- (1 + a(t)) * norm(x + MLP(x)) + b(t), then logits; the time itself goes through an MLP."""
-    film = with_random_weights(readout(6, 4, 8, 10, 2))
+    film = with_random_weights(readout(6, 4, Sizes(width=8, heads=2, mlp=10), 2))
     assert isinstance(film, FiLMReadout)
     features, t = normal(3, 5, 6), spread_times(3)
     time = film.time(sinusoidal(t, 8).double())
@@ -669,7 +674,7 @@ def test_film_blocks_are_scaled_and_shifted_by_the_time():
 
 
 def test_a_readout_without_film_blocks_is_an_mlp_that_the_time_does_not_enter():
-    plain = with_random_weights(readout(6, 4, 8, 10, 0))
+    plain = with_random_weights(readout(6, 4, Sizes(width=8, heads=2, mlp=10), 0))
     assert isinstance(plain, MLPReadout)
     x, t = normal(3, 5, 6), spread_times(3)
     first, _, second = plain.mlp
@@ -679,27 +684,27 @@ def test_a_readout_without_film_blocks_is_an_mlp_that_the_time_does_not_enter():
 
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_the_time_moves_every_logit_of_a_film_readout(blocks):
-    film, x = with_random_weights(readout(6, 4, 8, 10, blocks)), normal(3, 5, 6)
+    film, x = with_random_weights(readout(6, 4, Sizes(width=8, heads=2, mlp=10), blocks)), normal(3, 5, 6)
     assert len(film.residual) == blocks
     t = torch.full((3,), 0.5, dtype=torch.float64)
     assert (film(x, t) != film(x, t + 1e-3)).all()
 
 
 def test_a_denoiser_is_its_body_and_its_readout():
-    denoiser = with_random_weights(Denoiser(5, 4, 6, **SMALL))
+    denoiser = with_random_weights(made(Denoiser, 5, 4, length=6, **SMALL))
     x, t, positions = tokens(4, 6, 5), spread_times(4), some_positions(4, 6, 3)
-    everything = denoiser.readout(denoiser.body(x, t), t)
+    everything = denoiser.readout(denoiser.body(Query(x, t)), t)
     assert everything.shape == (4, 6, 4)
-    assert_close(denoiser(x, t), everything)
-    assert_close(denoiser(x, t, positions), at(everything, positions))
+    assert_close(denoiser(Query(x, t)), everything)
+    assert_close(denoiser(Query(x, t, positions)), at(everything, positions))
 
 
 # ---- what they refuse ----------------------------------------------------------------------------------------------
 
 TRANSFORMERS = {
-    "denoiser": lambda **sizes: Denoiser(5, 4, **({"length": 6} | SMALL | sizes)),
-    "hollow": lambda **sizes: HollowTransformer(5, 4, **({"length": 6} | SMALL | sizes)),
-    "energy": lambda **sizes: TransformerEnergy(5, **({"length": 6} | SMALL | sizes)),
+    "denoiser": lambda **sizes: made(Denoiser, 5, 4, **({"length": 6} | SMALL | sizes)),
+    "hollow": lambda **sizes: made(HollowTransformer, 5, 4, **({"length": 6} | SMALL | sizes)),
+    "energy": lambda **sizes: made(TransformerEnergy, 5, **({"length": 6} | SMALL | sizes)),
 }
 
 
@@ -758,10 +763,10 @@ def test_an_mlp_energy_says_what_is_wrong_with_its_sizes(without_annotation_chec
 )
 def test_a_transformer_energy_says_what_is_wrong_with_its_sizes(sizes, sentence):
     with pytest.raises(ValueError, match=sentence):
-        TransformerEnergy(**({"num_tokens": 5, "length": 6} | SMALL | sizes))
+        TransformerEnergy(**({"num_tokens": 5} | sizes))
 
 
 @pytest.mark.parametrize(("width", "heads"), [(4, 2), (6, 3), (24, 4), (768, 12)])
 def test_a_width_of_any_multiple_of_twice_the_heads_will_do(width, heads):
     with torch.device("meta"):
-        assert Denoiser(5, 4, width=width, heads=heads).body.head_width == width // heads
+        assert made(Denoiser, 5, 4, width=width, heads=heads).body.sizes.head_width == width // heads

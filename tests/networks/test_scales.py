@@ -3,18 +3,22 @@
 import pytest
 import torch
 
+from made import made
 from sddm.networks import Denoiser, HollowTransformer, MLPEnergy, TransformerEnergy
 from sddm.networks.chunks import CACHED, at_once
 from sddm.networks.embeddings import TIME_SCALE
+from sddm.query import Query
 
 SIZES = {"length": 4, "width": 8, "layers": 2, "heads": 2, "mlp": 12}
 NETWORKS = {
     "MLP energy": lambda **options: MLPEnergy(4, width=8, **options),
-    "transformer energy": lambda **options: TransformerEnergy(2, **SIZES, **options),
-    "denoiser": lambda **options: Denoiser(2, 2, **SIZES, **options),
-    "denoiser without FiLM": lambda **options: Denoiser(2, 2, **SIZES, film_blocks=0, **options),
-    "hollow": lambda **options: HollowTransformer(2, 2, **SIZES, **options),
-    "hollow with joint attention": lambda **options: HollowTransformer(2, 2, **SIZES, joint_attention=True, **options),
+    "transformer energy": lambda **options: made(TransformerEnergy, 2, **SIZES, **options),
+    "denoiser": lambda **options: made(Denoiser, 2, 2, **SIZES, **options),
+    "denoiser without FiLM": lambda **options: made(Denoiser, 2, 2, **SIZES, film_blocks=0, **options),
+    "hollow": lambda **options: made(HollowTransformer, 2, 2, **SIZES, **options),
+    "hollow with joint attention": lambda **options: made(
+        HollowTransformer, 2, 2, **SIZES, joint_attention=True, **options
+    ),
 }
 
 
@@ -28,8 +32,8 @@ def test_a_network_sees_the_time_times_its_scale_and_nothing_else_of_it(name):
     x = torch.randint(2, (5, 4), generator=torch.Generator().manual_seed(1))
     t = torch.linspace(0, 0.01, 5, dtype=torch.float64)
     usual, slow = built(name), built(name, time_scale=TIME_SCALE / 64)  # a power of two: scale * t is exactly the same
-    assert torch.equal(usual(x, t), slow(x, 64 * t))
-    assert not torch.equal(usual(x, t), slow(x, t))
+    assert torch.equal(usual(Query(x, t)), slow(Query(x, 64 * t)))
+    assert not torch.equal(usual(Query(x, t)), slow(Query(x, t)))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sddm.marginals import Energy, Hollow, Masked
-from sddm.networks import BERT_BASE, MUSIC
+from sddm.networks import BERT_BASE, MUSIC, Sizes
 from sddm.processes import Uniform
 from sddm.schedules import Constant
 
@@ -70,14 +70,14 @@ def test_the_energy_of_the_synthetic_experiment_is_three_layers_of_256_on_32_bit
 
 
 def test_the_size_of_the_music_model_is_that_of_the_paper():
-    assert MUSIC == {"width": 256, "layers": 6, "heads": 8, "mlp": 2048}
+    assert Sizes(width=256, layers=6, heads=8, mlp=2048) == MUSIC
 
 
 def test_the_music_model_has_two_streams_of_eight_million_weights_and_either_readout():
     """256 notes of 129 values. Both streams share the vectors of the notes, but each has vectors of its own for the
     places and six layers of its own."""
-    concatenated = build(Hollow.for_process, 129, length=256, **MUSIC).network
-    joint = build(Hollow.for_process, 129, length=256, joint_attention=True, **MUSIC).network
+    concatenated = build(Hollow.for_process, 129, length=256, sizes=MUSIC).network
+    joint = build(Hollow.for_process, 129, length=256, joint_attention=True, sizes=MUSIC).network
     for network in (concatenated, joint):
         assert count(network.embed) == embedding(129, 256) == 33_280
         assert count(network.places_left) == count(network.places_right) == 256 * 256 == 65_536
@@ -92,14 +92,14 @@ def test_the_music_model_has_two_streams_of_eight_million_weights_and_either_rea
 
 
 def test_the_size_of_the_image_model_is_that_of_bert_base():
-    assert BERT_BASE == {"width": 768, "layers": 12, "heads": 12, "mlp": 3072}
+    assert Sizes(width=768, layers=12, heads=12, mlp=3072) == BERT_BASE
 
 
 def test_the_image_model_has_the_transformer_of_bert_base():
     """8 x 8 codes out of 512. BERT-base is 110 M weights, of which its 12 layers are 85,054,464 and the rest is its
     table of 30,522 words; here the table is small, and the readout, with its blocks for the time, is what comes on
     top."""
-    network = build(Masked.for_process, 512, grid=(8, 8), **BERT_BASE).network
+    network = build(Masked.for_process, 512, grid=(8, 8), sizes=BERT_BASE).network
     blocks = sum(count(b) for b in network.body.blocks)
     assert blocks == 12 * block(768, 3072) == 85_054_464
     assert count(network.body.embed) == embedding(512 + 1, 768)  # the codes and HIDDEN
@@ -110,7 +110,7 @@ def test_the_image_model_has_the_transformer_of_bert_base():
 
 
 def test_the_image_model_with_a_plain_readout_is_bert_base_and_a_head():
-    network = build(Masked.for_process, 512, grid=(8, 8), film_blocks=0, **BERT_BASE).network
+    network = build(Masked.for_process, 512, grid=(8, 8), film_blocks=0, sizes=BERT_BASE).network
     assert count(network.readout) == mlp(768, 3072, 512)
     assert count(network) == 85_463_040 + mlp(768, 3072, 512) == 89_398_784
 

@@ -22,6 +22,7 @@ from enumerated import (
 from sddm import Condition, Diffusion, sample
 from sddm.marginals import MarginalModel, Marginals
 from sddm.processes import Uniform
+from sddm.query import Query
 from sddm.randomness import Stream
 from sddm.samplers import Analytical, Euler, Lazy, Sweep, lazy
 from sddm.samplers.lazy import move_or_stay
@@ -46,7 +47,7 @@ def test_a_lazy_step_has_the_law_of_the_step(make, name, by_position, t, s):
     diffusion, (step, laws_of) = watched(process, dim, by_position), STEPS[name]
     x = states_of(process, dim).repeat_interleave(each, dim=0)
     with torch.no_grad():
-        drawn = Lazy(step)(diffusion, x, times(t, len(x)), times(s, len(x)), None, Stream(seeded(0)))
+        drawn = Lazy(step)(diffusion, Query(x, times(t, len(x))), times(s, len(x)), Stream(seeded(0)))
     counts = torch.stack([counts_of(y, process.num_symbols) for y in drawn.split(each)])
     assert p_value(counts, as_kernel(laws_of(diffusion, t, s, dim), process.num_symbols)) > UNLIKELY
 
@@ -124,16 +125,16 @@ class Certain(MarginalModel):
 
     length, implicit, by_position = 1, False, True
 
-    def forward(self, process, xt, t, positions=None, given=None, padding=None):
+    def forward(self, process, query):
         log_p = torch.tensor([-50.0, 0.0], dtype=torch.float64)
-        return Marginals(log_p.expand(*xt.shape, 2))
+        return Marginals(log_p.expand(*query.xt.shape, 2))
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_more_certainty_than_noise_allows_is_cut_off(name):
     process, num, step = uniform(0.1, num_states=2), 40_000, STEPS[name][0]
     x, t, s = torch.zeros(num, 1, dtype=torch.int64), times(0.5, num), times(0.45, num)
-    moved = float(Lazy(step)(Diffusion(process, Certain()), x, t, s, None, Stream(seeded(0))).double().mean())
+    moved = float(Lazy(step)(Diffusion(process, Certain()), Query(x, t), s, Stream(seeded(0))).double().mean())
     most = float(step.most(process, t[:1], s[:1])[0, 0])
     assert most < 0.5
     assert moved == pytest.approx(most, abs=4 * (most * (1 - most) / num) ** 0.5)

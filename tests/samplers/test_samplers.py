@@ -22,6 +22,7 @@ from enumerated import (
     corrector_laws,
     counts_of,
     draw_states,
+    elapsed,
     euler_laws,
     generated_law,
     index_of,
@@ -48,6 +49,7 @@ from enumerated import (
 from sddm import Condition, Diffusion, sample
 from sddm.marginals import MarginalModel, Oracle
 from sddm.processes import PROCESSES, Absorbing, BirthDeath, CustomRate, Uniform
+from sddm.query import Query
 from sddm.randomness import Stream, StreamPerSample
 from sddm.samplers import (
     GRIDS,
@@ -169,7 +171,7 @@ def fit(diffusion, step, laws, t, s, dim, each=2000, seed=0):
     states = states_of(process, dim)
     x = states.repeat_interleave(each, dim=0)
     with torch.no_grad():
-        drawn = step(diffusion, x, times(t, len(x)), times(s, len(x)), None, Stream(seeded(seed)))
+        drawn = step(diffusion, Query(x, times(t, len(x))), times(s, len(x)), Stream(seeded(seed)))
     counts = torch.stack([counts_of(y, process.num_symbols) for y in drawn.split(each)])
     return p_value(counts, as_kernel(laws, process.num_symbols))
 
@@ -202,9 +204,9 @@ def test_euler_is_clipped_where_the_rates_ask_for_more_than_certainty():
     process = uniform()
     law = torch.tensor([0.98, 0.01, 0.01], dtype=torch.float64)
     diffusion = oracle(process, law, 1)
-    laws = euler_laws(diffusion, 0.2, 0.0, 1)
+    laws = euler_laws(diffusion, 1.0, 0.0, 1)
     assert float(laws[1, 0, 1]) == 0
-    assert fit(diffusion, Euler(), laws, 0.2, 0.0, 1) > UNLIKELY
+    assert fit(diffusion, Euler(), laws, 1.0, 0.0, 1) > UNLIKELY
 
 
 def test_an_ordinal_leap_of_any_hazard_ends_in_the_range():
@@ -224,7 +226,7 @@ def drawn_by(step, diffusion, start, num, dim, seed, grid=(1.0, 0.0)):
     randomness = Stream(seeded(seed))
     with torch.inference_mode():
         for t, s in itertools.pairwise(grid):
-            x = step(diffusion, x, times(t, num), times(s, num), None, randomness)
+            x = step(diffusion, Query(x, times(t, num)), times(s, num), randomness)
     return x
 
 
@@ -311,16 +313,17 @@ def test_a_corrector_changes_the_law_of_two_positions_to_second_order_only(make)
 
 @pytest.mark.parametrize("make", ENUMERABLE.values(), ids=ENUMERABLE)
 def test_a_corrector_jumps_forwards_and_backwards_at_once(make):
-    """A step from t to s is corrected for factor * (t - s), at s; two rounds are two such jumps."""
+    """A step from t to s is corrected for factor * tau(s, t), at s; two rounds are two such jumps."""
     diffusion = table(make(), 2)
     t, s, factor = 0.6, 0.5, 0.3
-    once = as_kernel(corrector_laws(diffusion, s, factor * (t - s), 2), diffusion.process.num_symbols)
+    tau = factor * elapsed(diffusion, s, t)
+    once = as_kernel(corrector_laws(diffusion, s, tau, 2), diffusion.process.num_symbols)
     for rounds, kernel in ((1, once), (2, once @ once)):
         states = states_of(diffusion.process, 2)
         x = states.repeat_interleave(2000, dim=0)
         with torch.no_grad():
             corrected = Corrector(rounds=rounds, factor=factor)(
-                diffusion, x, times(t, len(x)), times(s, len(x)), None, Stream(seeded(rounds))
+                diffusion, Query(x, times(s, len(x))), times(t, len(x)), Stream(seeded(rounds))
             )
         counts = torch.stack([counts_of(y, diffusion.process.num_symbols) for y in corrected.split(2000)])
         assert p_value(counts, kernel) > UNLIKELY
@@ -776,9 +779,8 @@ class Diverged(MarginalModel):
         super().__init__()
         self.length, self.implicit = 2, True
 
-    def forward(self, process, xt, t, positions=None, given=None, padding=None):
-        here = xt if positions is None else positions
-        return self.from_logits(torch.full((*here.shape, 3), float("nan")), process, t)
+    def forward(self, process, query):
+        return self.from_logits(torch.full((*query.here.shape, 3), float("nan")), process, query.t)
 
 
 @pytest.mark.parametrize("steps", [1, 3])

@@ -14,6 +14,7 @@ from enumerated import (
     analytical_laws,
     as_kernel,
     counts_of,
+    elapsed,
     law_after,
     law_at,
     log_log_slope,
@@ -31,6 +32,7 @@ from enumerated import (
 from sddm import Condition, Diffusion, sample
 from sddm.marginals import MarginalModel, Marginals
 from sddm.processes import Uniform
+from sddm.query import Query
 from sddm.randomness import Stream
 from sddm.samplers import Analytical, Euler, Sweep, uniform_in_share
 from sddm.schedules import LogSquare
@@ -48,11 +50,11 @@ def swept_laws(name, diffusion, t, s, dim, groups):
         share = (1 - w) * process.remaining(times(t, 1)) + w * process.remaining(times(s, 1))
         now = process.schedule.inverse(-share.log() / process.gap)
         with torch.no_grad():
-            marginals = diffusion(states, now.expand(len(states)))
+            marginals = diffusion(Query(states, now.expand(len(states))))
         if name == "euler":
             p = marginals.log_xt.double().exp()
-            rates = process.rate_to(states, now.expand(len(states))) * p / p.gather(-1, states[..., None])
-            hazard = (t - s) * rates
+            rates = process.rates_into(states, torch.float64) * p / p.gather(-1, states[..., None])
+            hazard = elapsed(diffusion, s, t) * rates
             stay = (1 - hazard.sum(-1, keepdim=True)).clamp(min=0)
             law = hazard.scatter(-1, states[..., None], stay)
         else:
@@ -84,7 +86,8 @@ def test_a_sweep_draws_from_the_mean_of_the_kernels_of_all_orders(name, groups):
     diffusion, dim, t, s, each = table(uniform(), 3), 3, 0.5, 0.1, 3000
     x = states_of(diffusion.process, dim).repeat_interleave(each, dim=0)
     with torch.no_grad():
-        drawn = Sweep(STEPS[name], groups)(diffusion, x, times(t, len(x)), times(s, len(x)), None, Stream(seeded(0)))
+        query = Query(x, times(t, len(x)))
+        drawn = Sweep(STEPS[name], groups)(diffusion, query, times(s, len(x)), Stream(seeded(0)))
     counts = torch.stack([counts_of(y, 3) for y in drawn.split(each)])
     laws = swept_laws(name, diffusion, t, s, dim, min(groups, dim))
     assert p_value(counts, sweep_kernel(laws, 3)) > UNLIKELY
@@ -170,8 +173,8 @@ class OnlyXt(MarginalModel):
         super().__init__()
         self.inner, self.length = inner, inner.length
 
-    def forward(self, process, xt, t, positions=None, given=None, padding=None):
-        return Marginals(self.inner(process, xt, t, positions, given).log_xt)
+    def forward(self, process, query):
+        return Marginals(self.inner(process, query).log_xt)
 
 
 @pytest.mark.parametrize("make", PULLED.values(), ids=PULLED)

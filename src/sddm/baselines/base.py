@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sddm.networks import MLPEnergy
+from sddm.query import Query
 
 
 class Baseline(nn.Module, ABC):
@@ -46,17 +47,17 @@ class TimelessEnergy(nn.Module):
         self.network = MLPEnergy(length, width=width, layers=layers)
 
     def forward(self, x: Int[Tensor, "batch dim"]) -> Float[Tensor, "batch"]:
-        return self.network(x, self._no_time(x))
+        return self.network(self._at_time_0(x))
 
     def flips(self, x: Int[Tensor, "batch dim"], positions: Int[Tensor, "batch num"]) -> Float[Tensor, "batch num"]:
         """f(x) - f(x with the bit at d turned), for every d of `positions`: the logit of turning it."""
-        energies = self.network.replaced(x, self._no_time(x), positions)
+        energies = self.network.replaced(self._at_time_0(x).at(positions))
         here = x.gather(1, positions)[..., None]
         own, other = energies.gather(-1, here), energies.gather(-1, 1 - here)
         return (own - other).squeeze(-1)
 
-    def _no_time(self, x: Int[Tensor, "batch dim"]) -> Float64[Tensor, "batch"]:
-        return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    def _at_time_0(self, x: Int[Tensor, "batch dim"]) -> Query:
+        return Query(x, torch.zeros(len(x), dtype=torch.float64, device=x.device))
 
 
 @torch.no_grad()

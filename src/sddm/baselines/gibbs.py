@@ -62,7 +62,7 @@ def frozen(energy: TimelessEnergy) -> Energy:
     time of every row at every call, and takes two to three times as long.
     """
     network = energy.network
-    times = network._times(torch.zeros(1, dtype=torch.float64, device=network.first.weight.device))[0]
+    times = network.times(torch.zeros(1, dtype=torch.float64, device=network.first.weight.device))[0]
     layers = [network.first, *network.hidden]
     weights = [layer.weight.detach().T.contiguous() for layer in layers]
     biases = [layer.bias.detach() + time for layer, time in zip(layers, times, strict=True)]

@@ -23,7 +23,7 @@ from sddm.diffusion import Diffusion
 from sddm.fit import SCHEDULES
 from sddm.likelihood import bound
 from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
-from sddm.networks import MLPEnergy, TransformerEnergy
+from sddm.networks import MLPEnergy, Places, Sizes, TransformerEnergy
 from sddm.processes import Uniform
 from sddm.samplers import GRIDS, SAMPLERS, sample
 from sddm.training import TrainingConfig, train
@@ -227,7 +227,7 @@ def _energy_mlp(process: Uniform, length: int, **sizes: Any) -> MarginalModel:
 
 
 def _energy_transformer(process: Uniform, length: int, **sizes: Any) -> MarginalModel:
-    return Energy(TransformerEnergy(process.num_symbols, length, **sizes), implicit=False, fading=True)
+    return Energy(TransformerEnergy(process.num_symbols, Places(length), Sizes(**sizes)), implicit=False, fading=True)
 
 
 MODELS: dict[str, Any] = {

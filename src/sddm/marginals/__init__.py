@@ -1,6 +1,6 @@
 """Models of the singleton conditionals. To add one: a small file with a class, and one line in the table below."""
 
-from sddm.marginals.base import MarginalModel, Marginals, at_positions
+from sddm.marginals.base import MarginalModel, Marginals
 from sddm.marginals.energy import Energy
 from sddm.marginals.hollow import Hollow
 from sddm.marginals.leave_one_out import LeaveOneOut
@@ -28,5 +28,4 @@ __all__ = [
     "Oracle",
     "Restricted",
     "Tempered",
-    "at_positions",
 ]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from sddm.config import Configurable
+from sddm.networks import Places, Sizes
 from sddm.processes import Process
+from sddm.query import Query
 
 HALF = (torch.bfloat16, torch.float16)
+
+Kind = TypeVar("Kind", bound="MarginalModel")
 
 
 class Marginals:
@@ -38,7 +44,7 @@ class Marginals:
 
     @classmethod
     def from_x0(
-        cls, log_x0: Float[Tensor, "batch dim symbols"], process: Process, t: Float64[Tensor, "batch"]
+        cls, log_x0: Float[Tensor, "batch dim symbols"], process: Process, t: Float[Tensor, "batch"]
     ) -> Marginals:
         """Implicit marginals:  log_xt = log(exp(log_x0) P_{0->t})."""
         return cls(None, log_x0, push=lambda log_p: process.log_push_by(log_p, process.tau(0.0, t)))
@@ -81,24 +87,36 @@ class MarginalModel(nn.Module, Configurable, ABC):
     support: Bool[Tensor, "dim states"] | None = None
     """Which values each position can have, if not all of them."""
 
-    @abstractmethod
-    def forward(
-        self,
+    @classmethod
+    def for_process(
+        cls: type[Kind],
         process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Marginals:
-        """The conditionals at all positions, or at `positions` only.
+        length: int | None = None,
+        grid: tuple[int, int] | None = None,
+        sizes: Sizes = Sizes(),
+        implicit: bool = True,
+        **options: Any,
+    ) -> Kind:
+        """A model with a transformer for this process.
 
-        `given` marks positions that hold clean data. `padding` marks positions that do not exist, in rows that are
-        shorter than others; it is passed only if there are any.
+        length, grid: of its `Places`.   sizes: its `Sizes`, or single ones by name among the options, such as width=64.
+        options: what else the transformer takes.
         """
+        single = {f.name: options.pop(f.name) for f in fields(Sizes) if f.name in options}
+        network = cls.transformer(process, implicit, Places(length, grid), replace(sizes, **single), **options)
+        return cls(network, implicit)
+
+    @classmethod
+    def transformer(cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any) -> nn.Module:
+        """The transformer of `for_process`, for the models that have one."""
+        raise TypeError(f"{cls.__name__} has no transformer of its own. Build it with the network that it is to use.")
+
+    @abstractmethod
+    def forward(self, process: Process, query: Query) -> Marginals:
+        """The conditionals at the positions asked for."""
 
     def from_logits(
-        self, logits: Float[Tensor, "batch num classes"], process: Process, t: Float64[Tensor, "batch"]
+        self, logits: Float[Tensor, "batch num classes"], process: Process, t: Float[Tensor, "batch"]
     ) -> Marginals:
         """Normalise a network's output, which has num_states classes if implicit and num_symbols if not."""
         log_p = F.log_softmax(logits.float() if logits.dtype in HALF else logits, dim=-1)
@@ -113,16 +131,3 @@ class MarginalModel(nn.Module, Configurable, ABC):
 def num_classes(process: Process, implicit: bool) -> int:
     """How many logits a position needs: x_0 has num_states values, x_t has num_symbols."""
     return process.num_states if implicit else process.num_symbols
-
-
-def at_positions(values: Tensor, positions: Int[Tensor, "batch num"] | None) -> Tensor:
-    """values[b, positions[b, k], ...], or all of them."""
-    if positions is None:
-        return values
-    index = positions.reshape(*positions.shape, *[1] * (values.ndim - 2)).expand(-1, -1, *values.shape[2:])
-    return values.gather(1, index)
-
-
-def all_positions(x: Int[Tensor, "batch dim"]) -> Int[Tensor, "batch dim"]:
-    """0 .. dim - 1 in each row."""
-    return torch.arange(x.shape[1], device=x.device).expand_as(x)

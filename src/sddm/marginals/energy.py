@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxtyping import Bool, Float64, Int
-from torch import Tensor
-
 from sddm import _checks
-from sddm.marginals.base import MarginalModel, Marginals, all_positions, num_classes
-from sddm.networks import EnergyNetwork, MLPEnergy, TransformerEnergy
+from sddm.marginals.base import MarginalModel, Marginals, num_classes
+from sddm.networks import EnergyNetwork, MLPEnergy, Places, Sizes, TransformerEnergy
 from sddm.processes import Process
+from sddm.query import Query
 
 
 class Energy(MarginalModel):
@@ -41,34 +39,18 @@ class Energy(MarginalModel):
         return cls(MLPEnergy(length, process.num_symbols, **sizes), implicit)
 
     @classmethod
-    def for_process(
-        cls,
-        process: Process,
-        length: int | None = None,
-        grid: tuple[int, int] | None = None,
-        implicit: bool = True,
-        **sizes: Any,
-    ) -> Energy:
-        """A transformer energy for this process; `sizes` are those of `TransformerEnergy`."""
-        return cls(TransformerEnergy(process.num_symbols, length, grid, **sizes), implicit)
+    def transformer(
+        cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any
+    ) -> TransformerEnergy:
+        return TransformerEnergy(process.num_symbols, places, sizes, **options)
 
-    def forward(
-        self,
-        process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Marginals:
-        if positions is None:
-            positions = all_positions(xt)
-        logits = -self.network.replaced(xt, t, positions, given, padding)[..., : num_classes(process, self.implicit)]
+    def forward(self, process: Process, query: Query) -> Marginals:
+        logits = -self.network.replaced(query)[..., : num_classes(process, self.implicit)]
         if self.fading:
             _checks.require(
                 process.prior_covers_all,
                 f"fading starts from the prior, but that of {type(process).__name__} has states of probability 0.",
             )
-            prior = process.prior_law().to(xt.device)
-            logits = logits * process.remaining(t).to(logits.dtype)[:, None, None] + prior.log().to(logits.dtype)
-        return self.from_logits(logits, process, t)
+            prior, share = process.prior_law().to(logits.device), process.remaining(query.t)
+            logits = logits * share.to(logits.dtype)[:, None, None] + prior.log().to(logits.dtype)
+        return self.from_logits(logits, process, query.t)

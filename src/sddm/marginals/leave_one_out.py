@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxtyping import Bool, Float64, Int
-from torch import Tensor
-
-from sddm.marginals.base import MarginalModel, Marginals, at_positions
-from sddm.networks import Denoiser
+from sddm import _checks
+from sddm.marginals.base import MarginalModel, Marginals
+from sddm.networks import Denoiser, Places, Sizes
 from sddm.processes import Process
+from sddm.query import Query
 
 LEAST_LOG_LIKELIHOOD = -60.0
 """Division by a likelihood of 0 (an absorbing process that did not mask) divides by e^-60."""
@@ -30,32 +29,21 @@ class LeaveOneOut(MarginalModel):
 
     sees_own_token = True
 
-    def __init__(self, network: Denoiser, ordinary: bool = False) -> None:
+    def __init__(self, network: Denoiser, implicit: bool = True, ordinary: bool = False) -> None:
         super().__init__()
+        _checks.require(implicit, "A leave-one-out model predicts x0: it cannot be built with implicit=False.")
         self.network = network
         self.ordinary = ordinary
         self.implicit = True
         self.length = network.length
 
     @classmethod
-    def for_process(
-        cls, process: Process, length: int | None = None, grid: tuple[int, int] | None = None, **sizes: Any
-    ) -> LeaveOneOut:
-        """A bidirectional transformer for this process; `sizes` are those of `Denoiser`."""
-        return cls(Denoiser(process.num_symbols, process.num_states, length, grid, **sizes))
+    def transformer(cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any) -> Denoiser:
+        return Denoiser(process.num_symbols, process.num_states, places, sizes, **options)
 
-    def forward(
-        self,
-        process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Marginals:
-        logits = self.network(xt, t, positions, given, padding)
+    def forward(self, process: Process, query: Query) -> Marginals:
+        logits = self.network(query)
         if self.ordinary:
-            seen = at_positions(xt, positions)
-            likelihood = process.likelihood_by(seen, process.tau(0.0, t), logits.dtype)[..., : process.num_states]
-            logits = logits - likelihood.log().clamp(min=LEAST_LOG_LIKELIHOOD)
-        return self.from_logits(logits, process, t)
+            likelihood = process.likelihood_by(query.here, process.tau(0.0, query.t), logits.dtype)
+            logits = logits - likelihood[..., : process.num_states].log().clamp(min=LEAST_LOG_LIKELIHOOD)
+        return self.from_logits(logits, process, query.t)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
 from sddm.config import as_float64
-from sddm.marginals.base import MarginalModel, Marginals, at_positions
+from sddm.marginals.base import MarginalModel, Marginals
 from sddm.processes import Process
+from sddm.query import Query, at_positions
 
 
 class Oracle(MarginalModel):
@@ -57,25 +58,18 @@ class Oracle(MarginalModel):
         states = torch.cartesian_prod(*[torch.arange(n) for n in joint.shape]).reshape(-1, joint.ndim)
         return cls(states, joint.reshape(-1))
 
-    def forward(
-        self,
-        process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Marginals:
-        _checks.require(padding is None, "padding: the Oracle knows rows of one length only.")
+    def forward(self, process: Process, query: Query) -> Marginals:
+        xt = query.xt
+        _checks.require(query.padding is None, "padding: the Oracle knows rows of one length only.")
         _checks.require(
             self.largest_token < process.num_states,
             f"states of the oracle hold tokens up to {self.largest_token}, but the process has only "
             f"{process.num_states} states. Build both for the same number.",
         )
-        likelihood = process.likelihood_by(xt, process.tau(0.0, t), torch.float64)
-        if given is not None:
+        likelihood = process.likelihood_by(xt, process.tau(0.0, query.t), torch.float64)
+        if query.given is not None:
             exactly = torch.zeros_like(likelihood).scatter_(-1, xt[..., None], 1)
-            likelihood = torch.where(given[..., None], exactly, likelihood)
+            likelihood = torch.where(query.given[..., None], exactly, likelihood)
         rows = self.states.T[None].expand(xt.shape[0], -1, -1)
         fit = likelihood.gather(-1, rows).transpose(1, 2)  # (batch, rows, dim): q_{t|0}(x_t^e | x_n^e)
         weights = self.probabilities[:, None] * _product_of_others(fit)
@@ -84,7 +78,7 @@ class Oracle(MarginalModel):
         data = law[..., : process.num_states]
         total = data.sum(-1, keepdim=True)
         data.copy_(torch.where(total > 0, data / total, 1 / process.num_states))
-        return Marginals.from_x0(at_positions(law, positions).log(), process, t)
+        return Marginals.from_x0(at_positions(law, query.positions).log(), process, query.t)
 
 
 def _product_of_others(values: Float64[Tensor, "batch rows dim"]) -> Float64[Tensor, "batch rows dim"]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from sddm import _checks
 from sddm.marginals.base import MarginalModel, Marginals
 from sddm.processes import Process
+from sddm.query import Query
 
 
 class Wrapper(MarginalModel):
@@ -26,23 +27,12 @@ class Wrapper(MarginalModel):
         self.by_position = model.by_position
         self.support: Bool[Tensor, "dim states"] | None = model.support
 
-    def forward(
-        self,
-        process: Process,
-        xt: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Marginals:
-        padded = () if padding is None else (padding,)
-        return self.changed(self.model(process, xt, t, positions, given, *padded), process, t, positions)
+    def forward(self, process: Process, query: Query) -> Marginals:
+        return self.changed(self.model(process, query), process, query)
 
     @abstractmethod
-    def changed(
-        self, marginals: Marginals, process: Process, t: Float64[Tensor, "batch"], positions: Tensor | None
-    ) -> Marginals:
-        """The answers of the inner model at `positions` (all if None), changed."""
+    def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
+        """The answers of the inner model, changed."""
 
 
 class Restricted(Wrapper):
@@ -64,15 +54,13 @@ class Restricted(Wrapper):
         self.length = len(sizes)
         self.support = torch.arange(max(sizes)) < torch.tensor(list(sizes))[:, None]
 
-    def changed(
-        self, marginals: Marginals, process: Process, t: Float64[Tensor, "batch"], positions: Tensor | None
-    ) -> Marginals:
+    def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
         assert self.support is not None
         log_x0 = marginals.require_x0("Restricted")
         possible = F.pad(self.support, (0, log_x0.shape[-1] - self.support.shape[-1])).to(log_x0.device)
-        possible = possible[None] if positions is None else possible[positions]
+        possible = possible[None] if query.positions is None else possible[query.positions]
         log_x0 = F.log_softmax(log_x0.masked_fill(~possible, -float("inf")), dim=-1)
-        return Marginals.from_x0(log_x0, process, t)
+        return Marginals.from_x0(log_x0, process, query.t)
 
 
 class Tempered(Wrapper):
@@ -82,9 +70,7 @@ class Tempered(Wrapper):
         super().__init__(model)
         self.temperature = _checks.positive(temperature, "temperature")
 
-    def changed(
-        self, marginals: Marginals, process: Process, t: Float64[Tensor, "batch"], positions: Tensor | None
-    ) -> Marginals:
+    def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
         if marginals.log_x0 is None:
             return Marginals(F.log_softmax(marginals.log_xt / self.temperature, dim=-1))
-        return Marginals.from_x0(F.log_softmax(marginals.log_x0 / self.temperature, dim=-1), process, t)
+        return Marginals.from_x0(F.log_softmax(marginals.log_x0 / self.temperature, dim=-1), process, query.t)

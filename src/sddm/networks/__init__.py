@@ -4,7 +4,7 @@ from sddm.networks.denoiser import Denoiser
 from sddm.networks.energy import EnergyNetwork, MLPEnergy
 from sddm.networks.energy_transformer import TransformerEnergy
 from sddm.networks.hollow import HollowTransformer
-from sddm.networks.transformer import BERT_BASE, MUSIC
+from sddm.networks.sizes import BERT_BASE, MUSIC, Places, Sizes
 
 NETWORKS: dict[str, type] = {
     "mlp-energy": MLPEnergy,
@@ -21,5 +21,7 @@ __all__ = [
     "EnergyNetwork",
     "HollowTransformer",
     "MLPEnergy",
+    "Places",
+    "Sizes",
     "TransformerEnergy",
 ]

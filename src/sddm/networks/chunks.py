@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from sddm.query import Query
+
 CACHED = 1 << 12
 """Tokens or rows whose hidden layers stay in a processor's cache, at the widths that one runs on a processor."""
 
@@ -17,7 +19,9 @@ def at_once(limit: int, device: torch.device) -> int:
     return min(limit, CACHED) if device.type == "cpu" and not torch.is_grad_enabled() else limit
 
 
-def in_chunks(function: Callable[..., Tensor], arguments: Sequence[Tensor | None], rows: int, dim: int = 0) -> Tensor:
+def in_chunks(
+    function: Callable[..., Tensor], arguments: Sequence[Tensor | Query | None], rows: int, dim: int = 0
+) -> Tensor:
     """function(*arguments), `rows` rows (entries of axis `dim`) at a time.
 
     When a gradient is wanted, each piece is run again in the backward pass instead of being kept, so that the memory is

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
-
-from sddm import _checks
 
 TIME_SCALE = 1000.0
 """Times in [0, 1] are multiplied by this, so that the fastest sinusoid tells apart steps of a thousandth."""
@@ -50,22 +49,14 @@ class TokenEmbedding(nn.Module):
 
 
 class PlaceEmbedding(nn.Module):
-    """A learned vector for each place: one a position (`length`), or the sum of one a row and one a column (`grid`).
+    """A learned vector for each place, in one table, or in one of rows and one of columns (see `Places`)."""
 
-    With neither there is none, and attention is told of places by rotation (`Rotary`), for any length.
-    """
-
-    def __init__(
-        self, length: int | None, grid: tuple[int, int] | list[int] | None, width: int, gain: float = 1.0
-    ) -> None:
+    def __init__(self, tables: Sequence[int], width: int, gain: float = 1.0) -> None:
         super().__init__()
-        self.length, self.grid = check_places(length, grid)
-        self.tables = nn.ParameterList()
-        for size in self.grid or ([] if self.length is None else [self.length]):
-            self.tables.append(nn.Parameter(gain * INITIAL * torch.randn(size, width)))
+        self.tables = nn.ParameterList(nn.Parameter(gain * INITIAL * torch.randn(size, width)) for size in tables)
 
     def forward(self) -> Float[Tensor, "dim width"]:
-        if self.grid is None:
+        if len(self.tables) == 1:
             return self.tables[0]
         rows, columns = self.tables
         return (rows[:, None] + columns[None]).flatten(0, 1)
@@ -73,22 +64,7 @@ class PlaceEmbedding(nn.Module):
     @property
     def rotary(self) -> bool:
         """Whether there are no vectors, so that attention has to rotate."""
-        return self.length is None
-
-
-def check_places(
-    length: int | None, grid: tuple[int, int] | list[int] | None
-) -> tuple[int | None, tuple[int, int] | None]:
-    """A consistent length and grid."""
-    if grid is not None:
-        _checks.require(len(grid) == 2, f"grid must be (rows, columns), but it is {tuple(grid)}.")
-        rows, columns = (_checks.whole(n, "grid", 1) for n in grid)
-        _checks.require(
-            length in (None, rows * columns),
-            f"length is {length}, but the grid {rows} x {columns} has {rows * columns}.",
-        )
-        return rows * columns, (rows, columns)
-    return (None if length is None else _checks.whole(length, "length", 1)), None
+        return len(self.tables) == 0
 
 
 class Rotary:

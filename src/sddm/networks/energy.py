@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks
@@ -18,6 +18,7 @@ from sddm.config import Configurable
 from sddm.networks.chunks import at_once, in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import TIME_SCALE, sinusoidal
+from sddm.query import Query
 
 
 class EnergyNetwork(nn.Module, Configurable, ABC):
@@ -27,21 +28,12 @@ class EnergyNetwork(nn.Module, Configurable, ABC):
     length: int | None
 
     @abstractmethod
-    def forward(
-        self, x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], given: Bool[Tensor, "batch dim"] | None = None
-    ) -> Float[Tensor, "batch"]:
+    def forward(self, query: Query) -> Float[Tensor, "batch"]:
         """f(x, t)."""
 
     @abstractmethod
-    def replaced(
-        self,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"],
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Float[Tensor, "batch num tokens"]:
-        """f([x with value c at position d], t) for every c, and for every d of `positions`."""
+    def replaced(self, query: Query) -> Float[Tensor, "batch num tokens"]:
+        """f([x with value c at position d], t) for every c, and for every d that is asked for."""
 
 
 def other_values(here: Int[Tensor, "batch num"], num_tokens: int) -> Int[Tensor, "batch num others"]:
@@ -120,33 +112,28 @@ class MLPEnergy(EnergyNetwork):
         index = x + torch.arange(x.shape[1], device=x.device) * self.num_tokens
         return F.embedding_bag(index, self.first.weight.T.contiguous(), mode="sum") + self.first.bias
 
-    def _times(self, t: Float64[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
+    def times(self, t: Float[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
+        """What the time adds before each activation."""
         embedding = sinusoidal(t, self.width, self.time_scale).to(self.first.weight.dtype)
         if self.time is None:
             return embedding[:, None].expand(-1, len(self.hidden) + 1, -1)
         return self.time(embedding).unflatten(1, (-1, self.width))
 
-    def forward(
-        self, x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], given: Bool[Tensor, "batch dim"] | None = None
-    ) -> Float[Tensor, "batch"]:
+    def forward(self, query: Query) -> Float[Tensor, "batch"]:
         """f(x, t)."""
-        nothing = self.first.weight.new_empty(x.shape[0], 0, self.width)
-        return self._energies(self._first(x), self._times(t), nothing).squeeze(1)
+        nothing = self.first.weight.new_empty(len(query.xt), 0, self.width)
+        return self._energies(self._first(query.xt), self.times(query.t), nothing).squeeze(1)
 
-    def replaced(
-        self,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"],
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Float[Tensor, "batch num tokens"]:
+    def replaced(self, query: Query) -> Float[Tensor, "batch num tokens"]:
         """The energies of x and its neighbours, from k(C - 1) + 1 evaluations of the upper layers."""
-        _checks.require(padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer.")
-        here = x.gather(1, positions)
+        _checks.require(
+            query.padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer."
+        )
+        positions, here = query.places, query.here
         copies = positions.shape[1] * (self.num_tokens - 1) + 1
-        rows = max(1, at_once(self.chunk_rows, x.device) // copies)
-        energies = in_chunks(self._neighbours, (self._first(x), self._times(t), positions, here), rows)
+        rows = max(1, at_once(self.chunk_rows, here.device) // copies)
+        arguments = (self._first(query.xt), self.times(query.t), positions, here)
+        energies = in_chunks(self._neighbours, arguments, rows)
         own, others = energies[:, 0], energies[:, 1:].unflatten(1, (-1, self.num_tokens - 1))
         return with_own_value(others, own, here)
 

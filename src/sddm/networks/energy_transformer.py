@@ -2,84 +2,52 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float, Float64, Int
+from dataclasses import replace
+
+from jaxtyping import Float
 from torch import Tensor
 
 from sddm import _checks
 from sddm.networks.chunks import at_once, in_chunks
-from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.energy import EnergyNetwork, other_values, with_own_value
 from sddm.networks.feedforward import feedforward
+from sddm.networks.sizes import Places, Sizes
 from sddm.networks.transformer import BidirectionalTransformer
+from sddm.query import Query
 
 
 class TransformerEnergy(EnergyNetwork):
-    """f(x, t): a bidirectional transformer whose features, averaged over the positions, are read out as one number.
-
-    time_scale, input_gain: as for `MLPEnergy`; here the gain is on the initial vectors of tokens and places.
-    """
+    """f(x, t): a bidirectional transformer whose features, averaged over the positions, are read out as one number."""
 
     def __init__(
-        self,
-        num_tokens: int,
-        length: int | None = None,
-        grid: tuple[int, int] | list[int] | None = None,
-        width: int = 128,
-        layers: int = 3,
-        heads: int = 4,
-        mlp: int = 512,
-        dropout: float = 0.0,
-        time_scale: float = TIME_SCALE,
-        input_gain: float = 1.0,
-        chunk_tokens: int = 1 << 17,
+        self, num_tokens: int, places: Places = Places(), sizes: Sizes = Sizes(), chunk_tokens: int = 1 << 17
     ) -> None:
         super().__init__()
         self.num_tokens = _checks.whole(num_tokens, "num_tokens", 2)
         self.chunk_tokens = _checks.whole(chunk_tokens, "chunk_tokens", 1)
-        self.body = BidirectionalTransformer(
-            num_tokens, length, grid, width, layers, heads, mlp, dropout, time_scale, input_gain
-        )
-        self.length = self.body.length
-        self.energy = feedforward(width, width, 1)
+        self.length = places.length
+        self.body = BidirectionalTransformer(num_tokens, places, sizes)
+        self.energy = feedforward(sizes.width, sizes.width, 1)
 
-    def forward(
-        self,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Float[Tensor, "batch"]:
+    def forward(self, query: Query) -> Float[Tensor, "batch"]:
         """f(x, t); padded positions leave the average."""
-        features = self.body(x, t, None, given, padding)
-        if padding is None:
+        features = self.body(query.at(None))
+        if query.padding is None:
             pooled = features.mean(1)
         else:
-            present = (~padding)[..., None]
+            present = (~query.padding)[..., None]
             pooled = (features * present).sum(1) / present.sum(1).clamp(min=1)
         return self.energy(pooled).squeeze(-1)
 
-    def replaced(
-        self,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"],
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Float[Tensor, "batch num tokens"]:
+    def replaced(self, query: Query) -> Float[Tensor, "batch num tokens"]:
         """f at x and its neighbours, k(C - 1) + 1 copies a row, in chunks of `chunk_tokens` tokens."""
-        batch, num = positions.shape
-        here = x.gather(1, positions)
-        copies = num * (self.num_tokens - 1) + 1
-        neighbours = x[:, None].repeat(1, copies, 1)
-        where = positions.repeat_interleave(self.num_tokens - 1, dim=1)
+        places, here, others = query.places, query.here, self.num_tokens - 1
+        batch, num = places.shape
+        copies = num * others + 1
+        neighbours = query.xt[:, None].repeat(1, copies, 1)
+        where = places.repeat_interleave(others, dim=1)
         neighbours[:, 1:].scatter_(2, where[..., None], other_values(here, self.num_tokens).flatten(1)[..., None])
-        arguments = (
-            neighbours.flatten(0, 1),
-            t.repeat_interleave(copies),
-            None if given is None else given.repeat_interleave(copies, dim=0),
-            None if padding is None else padding.repeat_interleave(copies, dim=0),
-        )
-        rows = max(1, at_once(self.chunk_tokens, x.device) // (x.shape[1] + 1))
-        energies = in_chunks(self.forward, arguments, rows).reshape(batch, copies)
-        others = energies[:, 1:].unflatten(1, (num, self.num_tokens - 1))
-        return with_own_value(others, energies[:, 0], here)
+        all_rows = replace(query.at(None).repeated(copies), xt=neighbours.flatten(0, 1))
+        rows = max(1, at_once(self.chunk_tokens, query.xt.device) // (query.xt.shape[1] + 1))
+        energies = in_chunks(self.forward, (all_rows,), rows).reshape(batch, copies)
+        return with_own_value(energies[:, 1:].unflatten(1, (num, others)), energies[:, 0], here)

@@ -16,27 +16,31 @@ No path leads from x^d to the logits at d, so the Jacobian has a hollow diagonal
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
-from sddm.networks.embeddings import TIME_SCALE, PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
 from sddm.networks.feedforward import feedforward
 from sddm.networks.readouts import readout
-from sddm.networks.transformer import Attention, Block, check_sizes
+from sddm.networks.sizes import Places, Sizes
+from sddm.networks.transformer import Attention, Block
+from sddm.query import Query, at_positions
 
 
 class CausalStream(nn.Module):
     """A causal transformer: the feature at a place sees the inputs up to it."""
 
-    def __init__(self, width: int, layers: int, heads: int, mlp: int, dropout: float) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, mlp, dropout) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.norm = nn.LayerNorm(sizes.width)
 
     def forward(
         self,
@@ -56,56 +60,52 @@ class CausalStream(nn.Module):
         return self.norm(h)
 
 
+class Streams(NamedTuple):
+    """What a readout joins: the features of both streams, and the time as a number and as a token."""
+
+    left: Float[Tensor, "batch dim width"]
+    right: Float[Tensor, "batch dim width"]
+    t: Float[Tensor, "batch"]
+    time: Float[Tensor, "batch 1 width"]
+    absent: tuple[Tensor, Tensor] | None
+    """Which inputs of either stream do not exist."""
+    rotary: Rotary | None
+
+
 class Concatenated(nn.Module):
     """Join by concatenation and FiLM residual blocks."""
 
-    def __init__(self, num_classes: int, width: int, mlp: int, blocks: int, time_scale: float) -> None:
+    def __init__(self, num_classes: int, sizes: Sizes, blocks: int) -> None:
         super().__init__()
-        self.readout = readout(2 * width, num_classes, width, mlp, blocks, time_scale)
+        self.readout = readout(2 * sizes.width, num_classes, sizes, blocks)
 
-    def forward(
-        self,
-        left: Float[Tensor, "batch dim width"],
-        right: Float[Tensor, "batch dim width"],
-        t: Float64[Tensor, "batch"],
-        time: Float[Tensor, "batch 1 width"],
-        absent: tuple[Tensor, Tensor] | None,
-        rotary: Rotary | None,
-    ) -> Float[Tensor, "batch dim classes"]:
-        return self.readout(torch.cat([left, right], dim=-1), t)
+    def forward(self, streams: Streams) -> Float[Tensor, "batch dim classes"]:
+        return self.readout(torch.cat([streams.left, streams.right], dim=-1), streams.t)
 
 
 class Joint(nn.Module):
     """Join by one transformer layer with joint attention over both streams."""
 
-    def __init__(self, num_classes: int, width: int, heads: int, mlp: int, dropout: float) -> None:
+    def __init__(self, num_classes: int, sizes: Sizes) -> None:
         super().__init__()
+        width = sizes.width
         self.query = nn.Linear(2 * width, width)
         self.norm_query, self.norm_mlp, self.norm = (nn.LayerNorm(width) for _ in range(3))
-        self.attention = Attention(width, heads, dropout)
-        self.mlp = feedforward(width, mlp, width)
-        self.dropout = nn.Dropout(dropout)
+        self.attention = Attention(sizes)
+        self.mlp = feedforward(width, sizes.mlp, width)
+        self.dropout = nn.Dropout(sizes.dropout)
         self.logits = nn.Linear(width, num_classes)
 
-    def forward(
-        self,
-        left: Float[Tensor, "batch dim width"],
-        right: Float[Tensor, "batch dim width"],
-        t: Float64[Tensor, "batch"],
-        time: Float[Tensor, "batch 1 width"],
-        absent: tuple[Tensor, Tensor] | None,
-        rotary: Rotary | None,
-    ) -> Float[Tensor, "batch dim classes"]:
+    def forward(self, streams: Streams) -> Float[Tensor, "batch dim classes"]:
+        left, right, rotary = streams.left, streams.right, streams.rotary
         h = self.query(torch.cat([left, right], dim=-1))
         places = left.shape[1]
         upto = torch.ones(places, places, dtype=torch.bool, device=left.device).tril()
         mask = torch.cat([upto, upto.T, upto[:, :1]], dim=1)[None, None]  # left j <= d, right j >= d, the time always
-        if absent is not None:
-            mask = mask & ~F.pad(torch.cat(absent, dim=1), (0, 1))[:, None, None]
-        turns = None
-        if rotary is not None:
-            turns = (rotary, rotary.for_both_streams())
-        memory = torch.cat([left, right, time], dim=1)
+        if streams.absent is not None:
+            mask = mask & ~F.pad(torch.cat(streams.absent, dim=1), (0, 1))[:, None, None]
+        turns = None if rotary is None else (rotary, rotary.for_both_streams())
+        memory = torch.cat([left, right, streams.time], dim=1)
         h = h + self.dropout(self.attention.from_queries(self.norm_query(h), memory, mask, turns))
         h = h + self.dropout(self.mlp(self.norm_mlp(h)))
         return self.logits(self.norm(h))
@@ -114,70 +114,46 @@ class Joint(nn.Module):
 class HollowTransformer(nn.Module, Configurable):
     """Logits of `num_classes` for each place, from sequences of `num_tokens` values.
 
-    length: learned vectors for each place; None: rotary, for rows of any length; grid: (rows, columns) of an image.
     joint_attention: the paper's attention readout instead of concatenation with `film_blocks` residual blocks.
-    time_scale, input_gain: as for `MLPEnergy`; here the gain is on the initial vectors of tokens and places.
     """
 
     def __init__(
         self,
         num_tokens: int,
         num_classes: int,
-        length: int | None = None,
-        grid: tuple[int, int] | list[int] | None = None,
-        width: int = 128,
-        layers: int = 3,
-        heads: int = 4,
-        mlp: int = 512,
-        dropout: float = 0.0,
+        places: Places = Places(),
+        sizes: Sizes = Sizes(),
         joint_attention: bool = False,
         film_blocks: int = 2,
-        time_scale: float = TIME_SCALE,
-        input_gain: float = 1.0,
     ) -> None:
         super().__init__()
-        check_sizes(width, layers, heads, mlp, dropout)
         _checks.whole(film_blocks, "film_blocks", 0)
-        self.num_tokens, self.num_classes = num_tokens, num_classes
-        self.head_width = width // heads
-        self.time_scale = _checks.positive(time_scale, "time_scale")
-        self.embed = TokenEmbedding(num_tokens, width, _checks.positive(input_gain, "input_gain"))
-        self.places_left = PlaceEmbedding(length, grid, width, input_gain)
-        self.places_right = PlaceEmbedding(length, grid, width, input_gain)
-        self.length = self.places_left.length
-        self.left = CausalStream(width, layers, heads, mlp, dropout)
-        self.right = CausalStream(width, layers, heads, mlp, dropout)
-        self.join = (
-            Joint(num_classes, width, heads, mlp, dropout)
-            if joint_attention
-            else Concatenated(num_classes, width, mlp, film_blocks, time_scale)
-        )
+        self.num_tokens, self.num_classes, self.length, self.sizes = num_tokens, num_classes, places.length, sizes
+        self.embed = TokenEmbedding(num_tokens, sizes.width, sizes.input_gain)
+        self.places_left = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
+        self.places_right = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
+        self.left, self.right = CausalStream(sizes), CausalStream(sizes)
+        self.join = Joint(num_classes, sizes) if joint_attention else Concatenated(num_classes, sizes, film_blocks)
 
-    def forward(
-        self,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Float[Tensor, "batch dim classes"]:
+    def forward(self, query: Query) -> Float[Tensor, "batch num classes"]:
         """Logits at d that do not depend on x^d. Padded positions are seen by none."""
-        tokens = self.embed(x, given)
-        time = time_token(t, tokens, self.time_scale)
+        tokens = self.embed(query.xt, query.given)
+        time = time_token(query.t, tokens, self.sizes.time_scale)
         left, right = torch.cat([time, tokens[:, :-1]], dim=1), torch.cat([tokens[:, 1:], time], dim=1)
         absent = None
-        if padding is not None:
-            left, absent_left = _shorter(left, padding, time)
-            right, absent_right = (turned.flip(1) for turned in _shorter(right.flip(1), padding.flip(1), time))
+        if query.padding is not None:
+            left, absent_left = _shorter(left, query.padding, time)
+            right, absent_right = (turned.flip(1) for turned in _shorter(right.flip(1), query.padding.flip(1), time))
             absent = (absent_left, absent_right)
         rotary = None
         if self.places_left.rotary:
-            rotary = Rotary(torch.arange(x.shape[1], device=x.device), self.head_width, tokens.dtype)
+            rotary = Rotary(torch.arange(tokens.shape[1], device=tokens.device), self.sizes.head_width, tokens.dtype)
         else:
             left, right = left + self.places_left(), right + self.places_right()
         left = self.left(left, None if absent is None else absent[0], rotary)
         # The right stream runs over the reversed sequence, so that it too is causal.
         right = self.right(right.flip(1), None if absent is None else absent[1].flip(1), rotary).flip(1)
-        return self.join(left, right, t, time, absent, rotary)
+        return at_positions(self.join(Streams(left, right, query.t, time, absent, rotary)), query.positions)
 
 
 def _shorter(

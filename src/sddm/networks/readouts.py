@@ -5,8 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from sddm.networks.embeddings import TIME_SCALE, sinusoidal
+from sddm.networks.embeddings import sinusoidal
 from sddm.networks.feedforward import feedforward
+from sddm.networks.sizes import Sizes
 
 
 class FiLMReadout(nn.Module):
@@ -15,15 +16,13 @@ class FiLMReadout(nn.Module):
     x <- a(t) * norm(x + MLP(x)) + b(t),        then logits = W x.
     """
 
-    def __init__(
-        self, features: int, num_classes: int, time_width: int, hidden: int, blocks: int, time_scale: float
-    ) -> None:
+    def __init__(self, features: int, num_classes: int, sizes: Sizes, blocks: int) -> None:
         super().__init__()
-        self.time_width, self.time_scale = time_width, time_scale
-        self.time = feedforward(time_width, hidden, 4 * time_width)
-        self.residual = nn.ModuleList(feedforward(features, hidden, features) for _ in range(blocks))
+        self.time_width, self.time_scale = sizes.width, sizes.time_scale
+        self.time = feedforward(sizes.width, sizes.mlp, 4 * sizes.width)
+        self.residual = nn.ModuleList(feedforward(features, sizes.mlp, features) for _ in range(blocks))
         self.norms = nn.ModuleList(nn.LayerNorm(features) for _ in range(blocks))
-        self.films = nn.ModuleList(nn.Linear(4 * time_width, 2 * features) for _ in range(blocks))
+        self.films = nn.ModuleList(nn.Linear(4 * sizes.width, 2 * features) for _ in range(blocks))
         self.logits = nn.Linear(features, num_classes)
 
     def forward(
@@ -49,10 +48,8 @@ class MLPReadout(nn.Module):
         return self.mlp(x)
 
 
-def readout(
-    features: int, num_classes: int, time_width: int, hidden: int, film_blocks: int, time_scale: float = TIME_SCALE
-) -> nn.Module:
+def readout(features: int, num_classes: int, sizes: Sizes, film_blocks: int) -> nn.Module:
     """FiLM residual blocks, or a plain MLP where there are none."""
     if film_blocks:
-        return FiLMReadout(features, num_classes, time_width, hidden, film_blocks, time_scale)
-    return MLPReadout(features, num_classes, hidden)
+        return FiLMReadout(features, num_classes, sizes, film_blocks)
+    return MLPReadout(features, num_classes, sizes.mlp)

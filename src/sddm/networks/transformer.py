@@ -5,37 +5,23 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sddm import _checks
-from sddm.networks.embeddings import TIME_SCALE, PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
 from sddm.networks.feedforward import feedforward
-
-MUSIC = {"width": 256, "layers": 6, "heads": 8, "mlp": 2048}
-"""The size of the paper's music model."""
-
-BERT_BASE = {"width": 768, "layers": 12, "heads": 12, "mlp": 3072}
-"""The size of the paper's image model."""
-
-
-def check_sizes(width: int, layers: int, heads: int, mlp: int, dropout: float) -> None:
-    for value, name in ((width, "width"), (layers, "layers"), (heads, "heads"), (mlp, "mlp")):
-        _checks.whole(value, name, 1)
-    _checks.require(
-        width % (2 * heads) == 0, f"width must be a multiple of twice heads, but {width} is not of {heads}."
-    )
-    _checks.require(0 <= dropout < 1, f"dropout must lie in [0, 1), but it is {dropout}.")
+from sddm.networks.sizes import Places, Sizes
+from sddm.query import Query
 
 
 class Attention(nn.Module):
     """Multi-head attention of queries over a sequence, by torch's fused kernel."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.heads, self.dropout = sizes.heads, sizes.dropout
+        self.query_key_value = nn.Linear(sizes.width, 3 * sizes.width)
+        self.out = nn.Linear(sizes.width, sizes.width)
 
     def forward(
         self,
@@ -74,12 +60,12 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """x + attention(norm(x)), then x + MLP(norm(x))."""
 
-    def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads, dropout)
-        self.mlp = feedforward(width, mlp, width)
-        self.dropout = nn.Dropout(dropout)
+        self.norm_attention, self.norm_mlp = nn.LayerNorm(sizes.width), nn.LayerNorm(sizes.width)
+        self.attention = Attention(sizes)
+        self.mlp = feedforward(sizes.width, sizes.mlp, sizes.width)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(
         self,
@@ -112,53 +98,31 @@ class Block(nn.Module):
 class BidirectionalTransformer(nn.Module):
     """Features of each position of x that see all of x and the time, which is one more token at the front."""
 
-    def __init__(
-        self,
-        num_tokens: int,
-        length: int | None,
-        grid: tuple[int, int] | list[int] | None = None,
-        width: int = 128,
-        layers: int = 3,
-        heads: int = 4,
-        mlp: int = 512,
-        dropout: float = 0.0,
-        time_scale: float = TIME_SCALE,
-        input_gain: float = 1.0,
-    ) -> None:
+    def __init__(self, num_tokens: int, places: Places, sizes: Sizes) -> None:
         super().__init__()
-        check_sizes(width, layers, heads, mlp, dropout)
-        self.width, self.head_width = width, width // heads
-        self.time_scale = _checks.positive(time_scale, "time_scale")
-        self.embed = TokenEmbedding(num_tokens, width, _checks.positive(input_gain, "input_gain"))
-        self.places = PlaceEmbedding(length, grid, width, input_gain)
-        self.length = self.places.length
-        self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, mlp, dropout) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
+        self.sizes = sizes
+        self.embed = TokenEmbedding(num_tokens, sizes.width, sizes.input_gain)
+        self.places = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.norm = nn.LayerNorm(sizes.width)
 
-    def forward(
-        self,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        positions: Int[Tensor, "batch num"] | None = None,
-        given: Bool[Tensor, "batch dim"] | None = None,
-        padding: Bool[Tensor, "batch dim"] | None = None,
-    ) -> Float[Tensor, "batch num width"]:
-        """Features at `positions`, or at all. Padded positions are not attended to."""
-        embedded = self.embed(x, given)
+    def forward(self, query: Query) -> Float[Tensor, "batch num width"]:
+        """Features at the positions asked for. Padded positions are not attended to."""
+        embedded = self.embed(query.xt, query.given)
         if not self.places.rotary:
             embedded = embedded + self.places()
-        h = self.dropout(torch.cat([time_token(t, embedded, self.time_scale), embedded], dim=1))
+        h = self.dropout(torch.cat([time_token(query.t, embedded, self.sizes.time_scale), embedded], dim=1))
         rotary = None
         if self.places.rotary:
-            rotary = Rotary(torch.arange(h.shape[1], device=x.device), self.head_width, h.dtype)
-        mask = None if padding is None else F.pad(~padding, (1, 0), value=True)[:, None, None]
+            rotary = Rotary(torch.arange(h.shape[1], device=h.device), self.sizes.head_width, h.dtype)
+        mask = None if query.padding is None else F.pad(~query.padding, (1, 0), value=True)[:, None, None]
         for block in self.blocks[:-1]:
             h = block(h, mask, False, rotary)
-        if positions is None:
+        if query.positions is None:
             h = self.blocks[-1](h, mask, False, rotary)[:, 1:]
         else:
             last = self.blocks[-1]
             assert isinstance(last, Block)
-            h = last.at(positions + 1, h, mask, rotary)
+            h = last.at(query.positions + 1, h, mask, rotary)
         return self.norm(h)

@@ -125,9 +125,9 @@ class Absorbing(Process):
         return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + masked
 
     def times_rates_into(
-        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"]
+        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
     ) -> Float[Tensor, "batch dim symbols"]:
-        values.mul_((x == self.mask)[..., None] * self.speed(t, values.dtype))
+        values.mul_((x == self.mask)[..., None])
         values[..., self.mask] = 0
         return values
 

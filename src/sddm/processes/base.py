@@ -130,13 +130,10 @@ class Process(Configurable, ABC):
         return values.mul_(self.likelihood_by(x, tau, values.dtype))
 
     def times_rates_into(
-        self,
-        values: Float[Tensor, "batch dim symbols"],
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
+        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
     ) -> Float[Tensor, "batch dim symbols"]:
-        """Multiply values[y], in place, by Q_t(y, x)."""
-        return values.mul_(self.rates_into(x, values.dtype)).mul_(self.speed(t, values.dtype))
+        """Multiply values[y], in place, by Q(y, x)."""
+        return values.mul_(self.rates_into(x, values.dtype))
 
     def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
         """The fastest that the reverse process can leave each state x, in units of tau, whatever the data:

@@ -107,12 +107,9 @@ class Uniform(Process):
         return values.mul_(b).scatter_(-1, x[..., None], at_x)
 
     def times_rates_into(
-        self,
-        values: Float[Tensor, "batch dim symbols"],
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
+        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
     ) -> Float[Tensor, "batch dim symbols"]:
-        return values.mul_(self.speed(t, values.dtype)).scatter_(-1, x[..., None], 0)
+        return values.scatter_(-1, x[..., None], 0)
 
     def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
         _, b = self._mixture(tau, torch.float64)

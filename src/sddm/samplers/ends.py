@@ -9,29 +9,21 @@ data; it is drawn from its conditional.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
 from sddm.processes import HORIZON
+from sddm.query import Query
 from sddm.randomness import Randomness, Stream, categorical
 
 
-def start(
-    diffusion: Diffusion,
-    given: Bool[Tensor, "batch dim"] | None,
-    values: Int[Tensor, "batch dim"],
-    randomness: Randomness,
-) -> Int[Tensor, "batch dim"]:
-    """Draw x_T; given positions hold their values."""
-    x = diffusion.process.draw_prior(values.shape, randomness, values.device)
-    if given is not None:
-        x = torch.where(given, values, x)
+def start(diffusion: Diffusion, query: Query, randomness: Randomness) -> Int[Tensor, "batch dim"]:
+    """Draw x_T; given positions hold what they hold in the query, whose time is T."""
+    x = _known(diffusion.process.draw_prior(query.xt.shape, randomness, query.xt.device), query)
     if diffusion.process.prior_covers_all:
         return x
-    t = torch.full((x.shape[0],), HORIZON, dtype=torch.float64, device=x.device)
-    x = categorical(diffusion(x, t, None, given).log_xt.exp(), randomness)
-    return x if given is None else torch.where(given, values, x)
+    return _known(categorical(diffusion(query.holding(x)).log_xt.exp(), randomness), query)
 
 
 def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbols"]:
@@ -41,18 +33,12 @@ def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbo
         return process.prior_law().log().to(device).expand(length, -1)
     x = process.draw_prior((1, length), Stream(), device)
     t = torch.full((1,), HORIZON, dtype=torch.float64, device=device)
-    return diffusion(x, t).log_xt[0]
+    return diffusion(Query(x, t)).log_xt[0]
 
 
-def finish(
-    diffusion: Diffusion,
-    x: Int[Tensor, "batch dim"],
-    t: Float64[Tensor, "batch"],
-    given: Bool[Tensor, "batch dim"] | None,
-    randomness: Randomness,
-) -> Int[Tensor, "batch dim"]:
+def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Int[Tensor, "batch dim"]:
     """Draw whatever is no possible value of its position yet from its conditional at t, the last time before 0."""
-    num_states, support = diffusion.process.num_states, diffusion.model.support
+    num_states, support, x = diffusion.process.num_states, diffusion.model.support, query.xt
     unfinished = x >= num_states
     if support is not None:
         places = torch.arange(x.shape[1], device=x.device)
@@ -60,7 +46,11 @@ def finish(
         unfinished = unfinished | (x >= support.shape[1])
     if not bool(unfinished.any()):
         return x
-    marginals = diffusion(x, t, None, given)
+    marginals = diffusion(query)
     log_p = marginals.log_xt if marginals.log_x0 is None else marginals.log_x0
     drawn = categorical(log_p[..., :num_states].exp(), randomness)
     return torch.where(unfinished, drawn, x)
+
+
+def _known(x: Int[Tensor, "batch dim"], query: Query) -> Int[Tensor, "batch dim"]:
+    return x if query.given is None else torch.where(query.given, query.xt, x)

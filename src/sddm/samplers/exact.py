@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Float64, Int
 from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
-from sddm.processes import Process
+from sddm.query import Query
 from sddm.randomness import Randomness, categorical
 from sddm.samplers.jumps import ratios
 from sddm.samplers.steps import Analytical
@@ -41,43 +41,35 @@ class Exact:
         pass
 
     def __call__(
-        self,
-        diffusion: Diffusion,
-        x: Int[Tensor, "batch dim"],
-        t: Float64[Tensor, "batch"],
-        s: Float64[Tensor, "batch"],
-        given: Bool[Tensor, "batch dim"] | None,
-        randomness: Randomness,
+        self, diffusion: Diffusion, query: Query, s: Float64[Tensor, "batch"], randomness: Randomness
     ) -> Int[Tensor, "batch dim"]:
-        process = diffusion.process
+        process, t = diffusion.process, query.t
         floor = torch.full_like(t, self.floor / process.gap)
         stop = torch.maximum(process.tau(0.0, s), floor)
         clock = process.tau(0.0, t)
         while bool((clock > stop).any()):
             early = torch.maximum(clock / 2, stop)
-            x, clock = _stretch(diffusion, x, clock, early, given, randomness)
+            query, clock = _stretch(diffusion, query, clock, early, randomness)
         if bool((s > 0).all()) or not diffusion.model.implicit:
-            return x
-        return Analytical()(diffusion, x, process.schedule.inverse(stop), s, given, randomness)
+            return query.xt
+        return Analytical()(diffusion, query.holding(query.xt, process.schedule.inverse(stop)), s, randomness)
 
 
 def _stretch(
     diffusion: Diffusion,
-    x: Int[Tensor, "batch dim"],
+    query: Query,
     clock: Float64[Tensor, "batch"],
     early: Float64[Tensor, "batch"],
-    given: Bool[Tensor, "batch dim"] | None,
     randomness: Randomness,
-) -> tuple[Int[Tensor, "batch dim"], Float64[Tensor, "batch"]]:
+) -> tuple[Query, Float64[Tensor, "batch"]]:
     """Run the clock of every row down to `early`, with the bounds that hold there."""
-    process = diffusion.process
-    bounds = process.exit_bound(early)
-    x, clock = x.clone(), clock.clone()
+    bounds = diffusion.process.exit_bound(early)
+    x, clock = query.xt.clone(), clock.clone()
     rows = torch.nonzero(clock > early).squeeze(1)
     while len(rows):
         bound = bounds[rows].gather(1, x[rows])
-        if given is not None:
-            bound = torch.where(given[rows], 0, bound)
+        if query.given is not None:
+            bound = torch.where(query.given[rows], 0, bound)
         # Each row draws from its own stream, and only while it runs: its path does not depend on the others.
         u = randomness.of(rows).uniform((len(rows), 3), x.device)
         wait = -torch.log1p(-u[:, 0]) / bound.sum(1)  # infinite where no position can leave its state
@@ -86,27 +78,19 @@ def _stretch(
         rows, bound, u = rows[event], bound[event], u[event]
         if len(rows):
             position = categorical(bound, _Fixed(u[:, 1]))[:, None]
-            known = None if given is None else given[rows]
-            jump = _thinned_jump(diffusion, process, x[rows], clock[rows], position, bound, known, u[:, 2:])
-            x[rows] = x[rows].scatter(1, position, jump)
-    return x, clock
+            now = diffusion.process.schedule.inverse(clock[rows])
+            asked = query.rows(rows).holding(x[rows], now).at(position)
+            x[rows] = x[rows].scatter(1, position, _thinned_jump(diffusion, asked, bound, u[:, 2:]))
+    return query.holding(x), clock
 
 
 def _thinned_jump(
-    diffusion: Diffusion,
-    process: Process,
-    x: Int[Tensor, "batch dim"],
-    clock: Float64[Tensor, "batch"],
-    position: Int[Tensor, "batch 1"],
-    bound: Float64[Tensor, "batch dim"],
-    given: Bool[Tensor, "batch dim"] | None,
-    u: Float64[Tensor, "batch 1"],
+    diffusion: Diffusion, query: Query, bound: Float64[Tensor, "batch dim"], u: Float64[Tensor, "batch 1"]
 ) -> Int[Tensor, "batch 1"]:
     """At one position a row: to y with probability R(x -> y) / bound, else stay."""
-    log_xt = diffusion(x, process.schedule.inverse(clock), position, given).log_xt.double()
-    here = x.gather(1, position)
-    rates = ratios(log_xt, here) * process.rates_into(here, torch.float64)
-    limit = bound.gather(1, position)
+    here = query.here
+    rates = ratios(diffusion(query).log_xt.double(), here) * diffusion.process.rates_into(here, torch.float64)
+    limit = bound.gather(1, query.places)
     stay = (limit - rates.sum(-1)).clamp_(min=0)
     return categorical(rates.scatter_(-1, here[..., None], stay[..., None]), _Fixed(u))
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
-from sddm.marginals import Marginals
-from sddm.processes import Process
+from sddm.query import Query
 from sddm.randomness import Randomness, categorical
 
 LARGEST_LOG_RATIO = 60.0
 """Ratios p(y)/p(x) above e^60 act as e^60: such a jump is certain either way, and float32 stays finite."""
 
-Batch = Float64[Tensor, "batch"]
 
+def reverse_rates(diffusion: Diffusion, query: Query) -> Float[Tensor, "batch num symbols"]:
+    """R(x -> y at d) = Q(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d: the reverse rates per tau.
 
-def reverse_rates(
-    process: Process, marginals: Marginals, x: Int[Tensor, "batch dim"], t: Batch
-) -> Float[Tensor, "batch dim symbols"]:
-    """R_t(x -> y at d) = Q_t(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d."""
-    return process.times_rates_into(ratios(marginals.log_xt, x), x, t)
+    A step from t to s takes the time tau(s, t) on that clock, so that its hazards are tau(s, t) R. Times beta(t) they
+    would be rates per time, but beta changes within a step, by far where a schedule is steep.
+    """
+    return diffusion.process.times_rates_into(ratios(diffusion(query).log_xt, query.here), query.here)
 
 
 def ratios(log_p: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]) -> Tensor:
@@ -30,11 +29,9 @@ def ratios(log_p: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"
     return (log_p - here).clamp_(max=LARGEST_LOG_RATIO).exp_()
 
 
-def rates_at(
-    diffusion: Diffusion, x: Int[Tensor, "batch dim"], t: Batch, given: Bool[Tensor, "batch dim"] | None
-) -> Float[Tensor, "batch dim symbols"]:
-    """The reverse rates of a diffusion's model."""
-    return reverse_rates(diffusion.process, diffusion(x, t, None, given), x, t)
+def over(tau: Float64[Tensor, "batch"], rates: Float[Tensor, "batch num symbols"]) -> Tensor:
+    """The hazards of these rates over a time tau. In place."""
+    return rates.mul_(tau.to(rates.dtype)[:, None, None])
 
 
 def or_stay(

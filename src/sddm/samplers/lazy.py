@@ -16,8 +16,9 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
+from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, Batch, Given, OneDraw, Tokens, check_one_draw
+from sddm.samplers.steps import Analytical, OneDraw, Times, Tokens, check_one_draw
 
 MANY = 0.5
 """Where more than this share of the positions is asked for, all are."""
@@ -43,20 +44,18 @@ class Lazy:
     def check(self, diffusion: Diffusion) -> None:
         self.step.check(diffusion)
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
+        x, t = query.xt, query.t
         u = randomness.uniform(x.shape, x.device)
         asked = u < self.step.most(diffusion.process, t, s).gather(1, x)
-        if given is not None:
-            asked &= ~given
+        if query.given is not None:
+            asked &= ~query.given
         rows, places = asked.nonzero(as_tuple=True)
         if len(rows) == 0:
             return x
 
         def weights_of(some: Tensor, positions: Tensor | None) -> Float[Tensor, "some num symbols"]:
-            there = None if given is None else given[some]
-            return self.step.weights(diffusion, x[some], t[some], s[some], there, t[some], positions)
+            return self.step.weights(diffusion, query.rows(some).at(positions), s[some], t[some])
 
         counts = asked.sum(1)
         if not diffusion.model.by_position or len(rows) >= MANY * x.numel():

@@ -17,6 +17,7 @@ from sddm._memory import keep_freed_memory
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.marginals import Tempered
+from sddm.query import Query
 from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.ends import finish, start
@@ -175,19 +176,21 @@ def _sample_batch(
     given = None
     if known is not None:
         given, values = (k[rows].to(device) for k in known)
-    x = start(diffusion, given, values, randomness)
-    tell(0, float(times[0]), x)
+    query = Query(values, times[0].to(device).expand(len(seeds)), given=given)
+    query = query.holding(start(diffusion, query, randomness))
+    tell(0, float(times[0]), query.xt)
     for i in range(len(times) - 1):
-        t, s = (time.to(device).expand(len(seeds)) for time in times[i : i + 2])
-        x = step(diffusion, x, t, s, given, randomness)
+        t, s = query.t, times[i + 1].to(device).expand(len(seeds))
+        x = step(diffusion, query, s, randomness)
         if given is not None:
             x = torch.where(given, values, x)
         if corrector is not None:
-            x = corrector(diffusion, x, t, s, given, randomness)
+            x = corrector(diffusion, query.holding(x, s), t, randomness)
         if i == len(times) - 2:
-            x = finish(diffusion, x, t, given, randomness)
+            x = finish(diffusion, query.holding(x), randomness)
+        query = query.holding(x, s)
         tell(i + 1, float(s[0]), x)
-    return x
+    return query.xt
 
 
 def _teller(rows: slice, steps: int, callback: Callback | None, bar: Any) -> Callable[[int, float, Tensor], None]:

@@ -6,19 +6,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
-from sddm.marginals import at_positions
 from sddm.processes import Process, Undoable
+from sddm.query import Query
 from sddm.randomness import Randomness, categorical
-from sddm.samplers.jumps import euler_weights, or_stay, rates_at, reverse_rates, single_leap, summed_leap
+from sddm.samplers.jumps import euler_weights, or_stay, over, reverse_rates, single_leap, summed_leap
 
 Tokens = Int[Tensor, "batch dim"]
-Places = Int[Tensor, "batch num"]
-Batch = Float64[Tensor, "batch"]
-Given = Bool[Tensor, "batch dim"]
+Times = Float64[Tensor, "batch"]
 
 
 @runtime_checkable
@@ -29,10 +27,8 @@ class ReverseStep(Protocol):
         """Say in a sentence why this step cannot sample this diffusion, if so."""
         ...
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
-        """Draw x_s given x_t."""
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
+        """Draw x_s given x_t, which the query holds."""
         ...
 
 
@@ -44,29 +40,18 @@ class OneDraw(ABC):
         """Say in a sentence why this step cannot sample this diffusion, if so."""
 
     @abstractmethod
-    def weights(
-        self,
-        diffusion: Diffusion,
-        x: Tokens,
-        t: Batch,
-        s: Batch,
-        given: Given | None,
-        now: Batch,
-        positions: Places | None = None,
-    ) -> Float[Tensor, "batch num symbols"]:
-        """How likely each value is at s in these positions (all if None), up to a factor.
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> Float[Tensor, "batch num symbols"]:
+        """How likely each value is at s in the positions asked for, up to a factor.
 
-        The positions themselves are at t; what the model says of the others is asked at `now`.
+        These positions are at time t. The query has a time of its own, at which the model is asked about them.
         """
 
     @abstractmethod
-    def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
+    def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
         """The largest chance of leaving each value in this step, whatever the data."""
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
-        return categorical(self.weights(diffusion, x, t, s, given, now=t), randomness)
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
+        return categorical(self.weights(diffusion, query, s, query.t), randomness)
 
 
 def check_one_draw(step: OneDraw) -> None:
@@ -76,28 +61,16 @@ def check_one_draw(step: OneDraw) -> None:
 
 @dataclass(frozen=True)
 class Euler(OneDraw):
-    """Rates held fixed over the step: to y with probability (t - s) R_t(x -> y), clipped, else stay (Section 4.2)."""
+    """Rates held fixed over the step: to y with probability tau(s, t) R(x -> y), clipped, else stay (Section 4.2)."""
 
     def check(self, diffusion: Diffusion) -> None:
         pass
 
-    def weights(
-        self,
-        diffusion: Diffusion,
-        x: Tokens,
-        t: Batch,
-        s: Batch,
-        given: Given | None,
-        now: Batch,
-        positions: Places | None = None,
-    ) -> Float[Tensor, "batch num symbols"]:
-        here = at_positions(x, positions)
-        rates = reverse_rates(diffusion.process, diffusion(x, now, positions, given), here, now)
-        return euler_weights(here, rates.mul_(duration(t, s, rates)))
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> Float[Tensor, "batch num symbols"]:
+        return euler_weights(query.here, over(diffusion.process.tau(s, t), reverse_rates(diffusion, query)))
 
-    def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
-        speed = ((t - s) * process.schedule.rate(t))[:, None]
-        return (speed * process.exit_bound(process.tau(0.0, t))).clamp_(max=1)
+    def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
+        return (process.tau(s, t)[:, None] * process.exit_bound(process.tau(0.0, t))).clamp_(max=1)
 
 
 @dataclass(frozen=True)
@@ -118,26 +91,16 @@ class Analytical(OneDraw):
                 "implicit=True."
             )
 
-    def weights(
-        self,
-        diffusion: Diffusion,
-        x: Tokens,
-        t: Batch,
-        s: Batch,
-        given: Given | None,
-        now: Batch,
-        positions: Places | None = None,
-    ) -> Float[Tensor, "batch num symbols"]:
-        process, here = diffusion.process, at_positions(x, positions)
-        marginals = diffusion(x, now, positions, given)
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> Float[Tensor, "batch num symbols"]:
+        process, here, marginals = diffusion.process, query.here, diffusion(query)
         if marginals.log_x0 is not None:
             earlier = process.log_push_by(marginals.log_x0, process.tau(0.0, s)).exp_()
         else:
             assert isinstance(process, Undoable)
-            earlier = process.pull_by(marginals.log_xt.exp(), process.tau(s, now))
+            earlier = process.pull_by(marginals.log_xt.exp(), process.tau(s, query.t))
         return or_stay(process.times_likelihood_by(earlier, here, process.tau(s, t)), here)
 
-    def most(self, process: Process, t: Batch, s: Batch) -> Float64[Tensor, "batch symbols"]:
+    def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
         return process.move_bound(process.tau(0.0, s), process.tau(s, t))
 
 
@@ -164,14 +127,7 @@ class TauLeaping:
                 "has no ordered states. Use TauLeaping()."
             )
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
-        rates = rates_at(diffusion, x, t, given)
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         leap = summed_leap if self.ordinal else single_leap
-        return leap(x, rates.mul_(duration(t, s, rates)), randomness)
-
-
-def duration(t: Batch, s: Batch, like: Tensor) -> Tensor:
-    """t - s, to multiply rates with."""
-    return (t - s).to(like.dtype)[:, None, None]
+        hazard = over(diffusion.process.tau(s, query.t), reverse_rates(diffusion, query))
+        return leap(query.xt, hazard, randomness)

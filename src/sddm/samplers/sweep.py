@@ -19,8 +19,9 @@ import torch
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.processes import Process
+from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, Batch, Given, OneDraw, Tokens, check_one_draw
+from sddm.samplers.steps import Analytical, OneDraw, Times, Tokens, check_one_draw
 
 
 @dataclass(frozen=True)
@@ -43,23 +44,23 @@ class Sweep:
     def check(self, diffusion: Diffusion) -> None:
         self.step.check(diffusion)
 
-    def __call__(
-        self, diffusion: Diffusion, x: Tokens, t: Batch, s: Batch, given: Given | None, randomness: Randomness
-    ) -> Tokens:
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
+        x, t = query.xt, query.t
         # All of the sweep's chance at once: a draw costs by the call when each sample has a generator of its own.
         keys, uniforms = randomness.uniform((x.shape[0], 2, x.shape[1]), x.device).unbind(dim=1)
         groups = min(self.groups, x.shape[1])
         turns = zip(*(part.tensor_split(groups, dim=1) for part in (keys.argsort(dim=1), uniforms)), strict=True)
         for number, (positions, chance) in enumerate(turns):
             now = _between(diffusion.process, t, s, (number + 0.5) / groups)
-            moved = invert_cdf(self.step.weights(diffusion, x, t, s, given, now, positions), chance)
-            if given is not None:
-                moved = torch.where(given.gather(1, positions), x.gather(1, positions), moved)
+            turn = query.holding(x, now).at(positions)
+            moved = invert_cdf(self.step.weights(diffusion, turn, s, t), chance)
+            if query.given is not None:
+                moved = torch.where(query.given.gather(1, positions), turn.here, moved)
             x = x.scatter(1, positions, moved)
         return x
 
 
-def _between(process: Process, t: Batch, s: Batch, w: float) -> Batch:
+def _between(process: Process, t: Times, s: Times, w: float) -> Times:
     """The time at which the share of the data left lies by w on the way from that at t to that at s."""
     share = (1 - w) * process.remaining(t) + w * process.remaining(s)
     return process.schedule.inverse(-share.log() / process.gap).clamp(s, t)

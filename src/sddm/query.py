@@ -1,0 +1,78 @@
+"""What a model is asked: one object that networks, models, losses and samplers hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Query:
+    """For the law of each of some positions, given what all the others hold at time t.
+
+    >>> query = Query(xt, t, given=mask)
+    >>> query.at(positions), query.rows(slice(8)), query.repeated(3)
+    """
+
+    xt: Int[Tensor, "batch dim"]
+    t: Float[Tensor, "batch"]
+    positions: Int[Tensor, "batch num"] | None = None
+    """Which positions are asked for; all if None."""
+    given: Bool[Tensor, "batch dim"] | None = None
+    """Positions that hold clean data."""
+    padding: Bool[Tensor, "batch dim"] | None = None
+    """Positions that do not exist, in rows that are shorter than others."""
+    label: Int[Tensor, "batch"] | None = None
+    """The class of each row."""
+
+    @property
+    def here(self) -> Int[Tensor, "batch num"]:
+        """What the positions that are asked for hold."""
+        return at_positions(self.xt, self.positions)
+
+    @property
+    def places(self) -> Int[Tensor, "batch num"]:
+        """The positions that are asked for, one by one."""
+        if self.positions is not None:
+            return self.positions
+        return torch.arange(self.xt.shape[1], device=self.xt.device).expand_as(self.xt)
+
+    def at(self, positions: Int[Tensor, "batch num"] | None) -> Query:
+        """The same question about these positions."""
+        return replace(self, positions=positions)
+
+    def holding(self, xt: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"] | None = None) -> Query:
+        """The same question about other tokens, and at another time."""
+        return replace(self, xt=xt, t=self.t if t is None else t)
+
+    def rows(self, rows: slice | Tensor) -> Query:
+        """Some rows of the batch."""
+        return self._each(lambda part: part[rows])
+
+    def repeated(self, copies: int) -> Query:
+        """Each row `copies` times, one after the other."""
+        return self._each(lambda part: part.repeat_interleave(copies, dim=0))
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.xt.shape
+
+    def split(self, rows: int, dim: int = 0) -> Sequence[Query]:
+        """Pieces of so many rows."""
+        return [self.rows(slice(first, first + rows)) for first in range(0, len(self.xt), rows)]
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Query:
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Query(**{name: change(part) for name, part in parts.items() if part is not None})
+
+
+def at_positions(values: Tensor, positions: Int[Tensor, "batch num"] | None) -> Tensor:
+    """values[b, positions[b, k], ...], or all of them."""
+    if positions is None:
+        return values
+    index = positions.reshape(*positions.shape, *[1] * (values.ndim - 2)).expand(-1, -1, *values.shape[2:])
+    return values.gather(1, index)
