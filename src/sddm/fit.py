@@ -78,7 +78,7 @@ class ModelConfig:
         """A diffusion with fresh weights for these data."""
         process = PROCESSES[self.process](data.num_states, SCHEDULES[self.schedule]).leaving(self.left)
         kind: Any = MODELS[self.model]
-        sizes = self.sizes(data.tokens.numel())
+        sizes = self.sizes(len(data) * data.length)
         _checks.require(
             self.grid is None or self.grid[0] * self.grid[1] == data.length,
             f"grid is {self.grid}, but the data have {data.length} positions.",

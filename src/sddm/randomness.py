@@ -19,6 +19,8 @@ CHUNK_ELEMENTS = 1 << 22
 """How many float64 numbers a chunked draw holds at once (32 MiB)."""
 AHEAD = 512
 """How many uniforms of a sample are drawn at once."""
+DRAWN_AT_ONCE = 1 << 24
+"""A shuffle of more numbers than this is computed, not drawn: it would take seconds and 8 bytes a number."""
 
 
 @runtime_checkable
@@ -87,6 +89,40 @@ class StreamPerSample:
     def poisson(self, mean: Tensor) -> Tensor:
         rows = [torch.poisson(row, generator=g) for row, g in zip(mean.cpu(), self.generators, strict=True)]
         return torch.stack(rows).to(mean.device)
+
+
+class Shuffle:
+    """0 .. num - 1 in random order. Of many numbers, each is computed when asked for, by a cipher with random keys.
+
+    The cipher is a Feistel network, a permutation of 0 .. 4^k - 1 >= num. What leaves the range is enciphered again
+    until it is back, which makes it a permutation of 0 .. num - 1 as well.
+    """
+
+    def __init__(self, num: int, generator: torch.Generator) -> None:
+        self.num, self.order = num, None
+        if num <= DRAWN_AT_ONCE:
+            self.order = torch.randperm(num, generator=generator)
+            return
+        self._bits = ((num - 1).bit_length() + 1) // 2
+        self._keys: list[int] = torch.randint(2**62, (8,), generator=generator).tolist()
+
+    def __call__(self, places: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """The numbers at these places of the order."""
+        if self.order is not None:
+            return self.order[places]
+        numbers = self._enciphered(places)
+        while bool((outside := numbers >= self.num).any()):
+            numbers[outside] = self._enciphered(numbers[outside])
+        return numbers
+
+    def _enciphered(self, numbers: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        low = (1 << self._bits) - 1
+        left, right = numbers >> self._bits, numbers & low
+        for key in self._keys:
+            mixed = (right + key) * 0x2545F4914F6CDD1D
+            mixed = (mixed ^ (mixed >> 29)) * 0x1B03738712FAD5C9
+            left, right = right, left ^ ((mixed >> 32) & low)
+        return (left << self._bits) | right
 
 
 def draw_seeds(num: int, generator: torch.Generator | None) -> list[int]:

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from sddm import _checks, _files
 from sddm.commands import runs
-from sddm.data import Dataset, load
+from sddm.data import Dataset, TokenArray, load
 from sddm.data.decoders import Characters, Columns, Decoder
 from sddm.diffusion import Diffusion
 from sddm.likelihood import bound
@@ -96,7 +96,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     return figures
 
 
-def _compare(command: EvaluateCommand, diffusion: Diffusion, tokens: torch.Tensor) -> dict[str, Any]:
+def _compare(command: EvaluateCommand, diffusion: Diffusion, tokens: TokenArray) -> dict[str, Any]:
     generator = generator_of(command.seed, "samples", 0)
     made = sample(diffusion, command.samples, steps=command.steps, generator=generator, length=tokens.shape[1]).cpu()
     figures: dict[str, Any] = {"samples": command.samples}
@@ -105,7 +105,7 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, tokens: torch.Tenso
         figures |= {"mmd": mmd.value, "mmd_standard_error": mmd.standard_error}
         print(f"MMD of samples and data {_with_error(figures, 'mmd')} ({command.samples} samples)")
     if isinstance(diffusion.decoder, Columns) and len(tokens) > 1:
-        gap = (cramers_v(made) - cramers_v(tokens)).abs().max()
+        gap = (cramers_v(made) - cramers_v(tokens[:])).abs().max()
         figures["association_gap"] = float(gap)
         print(f"largest gap in pairwise association (Cramer's V)  {float(gap):.4f}")
     return figures
@@ -115,7 +115,7 @@ def _with_error(figures: dict[str, Any], name: str) -> str:
     return f"{figures[name]:.6g} +- {figures[name + '_standard_error']:.2g}"
 
 
-def _tokens(command: EvaluateCommand, diffusion: Diffusion) -> torch.Tensor:
+def _tokens(command: EvaluateCommand, diffusion: Diffusion) -> TokenArray:
     """Held-out rows of the run, or all rows of another file in the tokens of this model."""
     folder = Path(command.run)
     if command.data is None:
@@ -136,12 +136,13 @@ def _tokens(command: EvaluateCommand, diffusion: Diffusion) -> torch.Tensor:
     return _in_tokens_of(data, diffusion)
 
 
-def _in_tokens_of(data: Dataset, diffusion: Diffusion) -> torch.Tensor:
+def _in_tokens_of(data: Dataset, diffusion: Diffusion) -> TokenArray:
     decoder, tokens = diffusion.decoder, data.tokens
     if decoder is not None and data.decoder != decoder:
-        tokens = _translated(data, decoder)
+        tokens = TokenArray(_translated(data, decoder))
     if diffusion.length is not None and isinstance(decoder, Characters) and decoder.padded:
-        tokens = pad(tokens, (0, max(0, diffusion.length - tokens.shape[1])), value=decoder.pad)
+        missing = max(0, diffusion.length - tokens.shape[1])
+        tokens = TokenArray(pad(tokens[:], (0, missing), value=decoder.pad)) if missing else tokens
     _checks.require(
         diffusion.length in (None, tokens.shape[1]),
         f"{data.name} has {tokens.shape[1]} positions a row, but the model was built for {diffusion.length}. "
@@ -163,7 +164,7 @@ def _translated(data: Dataset, decoder: Decoder) -> torch.Tensor:
             f"{', '.join(decoder.names)}. Name a table with these, in this order.",
         )
     try:
-        return decoder.encode(data.decoder.decode(data.tokens))
+        return decoder.encode(data.decoder.decode(data.tokens[:]))
     except ValueError as error:
         raise ValueError(
             f"{data.name} holds what the model was not trained on: {error} Name other data with --data."

@@ -1,5 +1,6 @@
 """Where tokens come from."""
 
+from sddm.data.arrays import TokenArray
 from sddm.data.dataset import MAX_LENGTH, MAX_STATES, Dataset
 from sddm.data.decoders import DECODERS, Characters, Columns, Decoder, Integers, Points
 from sddm.data.gray import GrayCode
@@ -19,6 +20,7 @@ __all__ = [
     "GrayCode",
     "Integers",
     "Points",
+    "TokenArray",
     "Toy",
     "load",
 ]

@@ -1,14 +1,17 @@
-"""Arrays of whole numbers: numpy's files, read without ever running a pickle."""
+"""Arrays of whole numbers: numpy's files, never a pickle in them, and tokens that may be larger than memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import mmap
+import zipfile
+from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from sddm import _checks
@@ -19,12 +22,128 @@ INTEGERS = (
     *(torch.uint8, torch.uint16, torch.uint32),
 )
 """The types whose every value is also an int64."""
+MAGIC = np.lib.format.MAGIC_PREFIX
+"""How an .npy file begins."""
+MAPPED_FROM = 1 << 26
+"""Larger .npy files (in bytes) are read when their rows are needed. Smaller ones are copied: they may change later."""
+LARGEST_ARCHIVED = 1 << 31
+"""The most bytes of an array in an .npz file, which has to be read as a whole."""
+PIECE = 1 << 20
+"""How many bytes of an array are looked at together."""
+HASHED_WHOLE, HASHED_OF_PIECE = 1 << 26, 1 << 12
+"""Up to so many tokens all enter a fingerprint; of more, the sum of each piece does, and this many bytes at its end."""
+
+
+class TokenArray:
+    """Rows of tokens (num, dim) in the smallest type that holds them, or in a file; what is taken out is int64.
+
+    A large file is mapped into memory and read row by row, so that no more than a piece of it is in memory at any time.
+
+    >>> tokens = TokenArray(np.load("large.npy", mmap_mode="r"))
+    >>> tokens[:16]                                # a tensor (16, dim), as is tokens[torch.tensor([3, 1, 4])]
+    >>> tokens[:]                                  # all rows, as int64
+    """
+
+    def __init__(self, values: np.ndarray | Tensor, name: str = "tokens") -> None:
+        array = _whole_numbers(values, name)
+        self._mapping = getattr(values, "_mmap", None) if array.nbytes > MAPPED_FROM else None
+        self.values = array
+        self._chosen: Tensor | None = None
+        self._gaps: Tensor | None = None
+        extremes = [(piece.min(), piece.max()) for piece in self.pieces()]
+        self.low, self.high = int(min(low for low, _ in extremes)), int(max(high for _, high in extremes))
+        """The smallest and the largest token of the array, which also bound those of its views."""
+        if self._mapping is None:
+            self.values = np.array(array, np.result_type(*map(np.min_scalar_type, (self.low, self.high))), order="C")
+
+    @property
+    def in_file(self) -> bool:
+        """Whether rows are read from a file when they are needed."""
+        return self._mapping is not None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.values.shape[1]
+
+    def __len__(self) -> int:
+        if self._chosen is not None:
+            return len(self._chosen)
+        return len(self.values) - (0 if self._gaps is None else len(self._gaps))
+
+    def __getitem__(self, rows: int | slice | Tensor) -> Int[Tensor, "*num dim"]:
+        if isinstance(rows, int):
+            return self[torch.tensor([range(len(self))[rows]])][0]
+        if isinstance(rows, slice):
+            rows = torch.arange(*rows.indices(len(self)))
+        elif rows.dtype == torch.bool:
+            rows = rows.nonzero().squeeze(1)
+        return torch.from_numpy(self._read(self._places(rows).numpy()).astype(np.int64))
+
+    def select(self, rows: Int[Tensor, "num"]) -> TokenArray:
+        """A view of some rows."""
+        return self._view(_chosen=self._places(rows), _gaps=None)
+
+    def without(self, rows: Int[Tensor, "num"]) -> TokenArray:
+        """A view of all rows but these, which ascend. It takes memory for these only."""
+        if len(self) == len(self.values):
+            return self._view(_gaps=rows - torch.arange(len(rows)))
+        return self.select(torch.ones(len(self), dtype=torch.bool).index_fill(0, rows, False).nonzero().squeeze(1))
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """All rows in order, a mebibyte at a time, in the type in which they are kept."""
+        size = max(1, PIECE // (self.values.itemsize * self.shape[1]))
+        for first in range(0, len(self), size):
+            last = min(first + size, len(self))
+            whole = len(self) == len(self.values)
+            yield self._read(slice(first, last) if whole else self._places(torch.arange(first, last)).numpy())
+
+    def highest(self) -> Int64[np.ndarray, "dim"]:
+        """The largest token at each position."""
+        found = np.full(self.shape[1], self.low, dtype=np.int64)
+        for piece in self.pieces():
+            np.maximum(found, piece.max(axis=0), out=found)
+        return found
+
+    def digest_into(self, hasher: Any) -> None:
+        """Add the tokens to a hash: all, or the sum and the end of each piece. Any changed token changes the hash."""
+        if prod(self.shape) <= HASHED_WHOLE:
+            for piece in self.pieces():
+                hasher.update(np.ascontiguousarray(piece, "<i8").data)
+            return
+        kind = np.min_scalar_type(self.high).newbyteorder("<")
+        for piece in self.pieces():
+            data = np.ascontiguousarray(piece, kind).reshape(-1).view(np.uint8)
+            words = data[: len(data) // 8 * 8].view("<u8")
+            hasher.update(int(words.sum(dtype=np.uint64)).to_bytes(8, "little"))
+            hasher.update(data[-HASHED_OF_PIECE:].data)
+
+    def _view(self, **rows: Tensor | None) -> TokenArray:
+        view = object.__new__(TokenArray)
+        view.__dict__.update(self.__dict__, **rows)
+        return view
+
+    def _places(self, rows: Int[Tensor, "num"]) -> Int[Tensor, "num"]:
+        """The rows of the array behind rows of this view."""
+        if self._chosen is not None:
+            return self._chosen[rows]
+        # As many of the rows l_0 < l_1 < ... that are left out come before row r of the view as have l_i - i <= r.
+        return rows if self._gaps is None else rows + torch.searchsorted(self._gaps, rows, right=True)
+
+    def _read(self, rows: slice | np.ndarray) -> np.ndarray:
+        """A copy of some rows of a mapped file, whose pages are given back at once, or a view of those in memory."""
+        if self._mapping is None:
+            return self.values[rows]
+        found = np.array(self.values[rows])
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+        return found
 
 
 def read_array(path: Path, key: str | None = None) -> np.ndarray:
-    """The array of an .npy file, or the one called `key` of an .npz file (None: the only one)."""
+    """The array of an .npy file, mapped into memory if it is large, or the one called `key` of an .npz file (None: the
+    only one)."""
     with path.open("rb") as file:
-        loaded = _reading(path, lambda: np.load(file, allow_pickle=False))
+        loaded = _reading(path, lambda: _load(path, file))
         if isinstance(loaded, np.ndarray):
             _checks.require(key is None, f"key={key!r} was given, but {str(path)!r} holds one array without a name.")
             return loaded
@@ -36,9 +155,42 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
         )
         chosen = names[0] if key is None else key
         _checks.require(chosen in names, f"{str(path)!r} has no array {chosen!r}. It holds {_listed(names)}.")
+        _check_size(path, chosen, *_reading(path, lambda: _declared_bytes(loaded.zip, chosen)))
         array = _reading(path, lambda: loaded[chosen])
         _checks.require(isinstance(array, np.ndarray), f"{chosen!r} of {str(path)!r} is not an array.")
         return array
+
+
+def _load(path: Path, file: BinaryIO) -> Any:
+    mapped = file.read(len(MAGIC)) == MAGIC and path.stat().st_size > MAPPED_FROM
+    file.seek(0)
+    return np.load(path, mmap_mode="r", allow_pickle=False) if mapped else np.load(file, allow_pickle=False)
+
+
+def _declared_bytes(archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
+    """How many bytes the header of an archived array speaks of, and how many the archive says that there are."""
+    found = [info for info in archive.infolist() if info.filename in (name, f"{name}.npy")]
+    with archive.open(found[0]) as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return 0, 0
+    with archive.open(found[0]) as file:
+        old = np.lib.format.read_magic(file) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    return prod(shape) * dtype.itemsize, found[0].file_size
+
+
+def _check_size(path: Path, name: str, declared: int, there: int) -> None:
+    _checks.require(
+        declared <= there,
+        f"{str(path)!r} is damaged or not a numpy file: {name!r} declares {declared} bytes, but has {there}. Save it "
+        "again.",
+    )
+    _checks.require(
+        declared <= LARGEST_ARCHIVED,
+        f"{name!r} of {str(path)!r} has {declared} bytes, but at most {LARGEST_ARCHIVED} are read from an .npz file, "
+        "which has to be in memory as a whole. Save the array with numpy.save: .npy files may be larger than memory.",
+    )
 
 
 def write_array(array: np.ndarray, path: Path) -> None:
@@ -49,6 +201,10 @@ def write_array(array: np.ndarray, path: Path) -> None:
 
 def integers(value: Any, name: str) -> Int[Tensor, "num dim"]:
     """A copy of a two-dimensional array of whole numbers as int64 tokens on the CPU; `name` is for the sentences."""
+    return torch.from_numpy(np.array(_whole_numbers(value, name), dtype=np.int64, order="C"))
+
+
+def _whole_numbers(value: Any, name: str) -> np.ndarray:
     if isinstance(value, np.ndarray):
         kind, whole = str(value.dtype), value.dtype.kind in "biu" and value.dtype != np.uint64
     elif isinstance(value, Tensor):
@@ -68,9 +224,7 @@ def integers(value: Any, name: str) -> Int[Tensor, "num dim"]:
         f"{name} must have shape (num, dim), one sample a row, but it has shape {shape}. {_reshape_hint(shape)}",
     )
     _checks.require(0 not in shape, f"{name} is empty: it has shape {shape}. Give at least one row and one position.")
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", torch.int64, copy=True).contiguous()
-    return torch.from_numpy(np.array(value, dtype=np.int64, order="C"))
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
 def _reshape_hint(shape: tuple[int, ...]) -> str:
@@ -91,6 +245,6 @@ def _reading(path: Path, read: Callable[[], Any]) -> Any:
         raise ValueError(
             f"{str(path)!r} holds Python objects or is not a numpy file. Pickles can run code and are not read: "
             "save an array of whole numbers with numpy.save."
-            if "pickle" in reason
+            if "pickle" in reason or "Python objects" in reason
             else f"{str(path)!r} is damaged or not a numpy file ({type(error).__name__}: {reason}). Save it again."
         ) from None

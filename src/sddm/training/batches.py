@@ -14,6 +14,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm.data.arrays import TokenArray
+from sddm.randomness import Shuffle
 
 Batches = Callable[[int], Int[Tensor, "batch dim"]]
 """The rows of a step."""
@@ -36,23 +38,22 @@ class Epochs:
     >>> batches(7)                                  # the rows of step 7
     """
 
-    def __init__(self, tokens: Int[Tensor, "num dim"], batch_size: int, seed: int = 0) -> None:
+    def __init__(self, tokens: Int[Tensor, "num dim"] | TokenArray, batch_size: int, seed: int = 0) -> None:
         self.tokens = tokens
         self.batch_size = _checks.whole(batch_size, "batch_size", 1)
         self.seed = seed
-        self._orders: dict[int, Tensor] = {}
+        self._orders: dict[int, Shuffle] = {}
 
     def __call__(self, step: int) -> Int[Tensor, "batch dim"]:
-        size = self.tokens.shape[0]
+        size = len(self.tokens)
         first, last = step * self.batch_size, (step + 1) * self.batch_size
         epochs = range(first // size, (last - 1) // size + 1)
-        rows = [self._order(e)[max(first - e * size, 0) : last - e * size] for e in epochs]
+        rows = [self._order(e)(torch.arange(max(first - e * size, 0), min(last - e * size, size))) for e in epochs]
         return self.tokens[torch.cat(rows)]
 
-    def _order(self, epoch: int) -> Int[Tensor, "num"]:
+    def _order(self, epoch: int) -> Shuffle:
         if epoch not in self._orders:
             if len(self._orders) > 1:
                 self._orders.clear()
-            generator = generator_of(self.seed, "order", epoch)
-            self._orders[epoch] = torch.randperm(self.tokens.shape[0], generator=generator)
+            self._orders[epoch] = Shuffle(len(self.tokens), generator_of(self.seed, "order", epoch))
         return self._orders[epoch]

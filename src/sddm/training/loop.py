@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sddm import _checks, _files
 from sddm._memory import keep_freed_memory
+from sddm.data.arrays import TokenArray
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError, DivergedError, StoppedError
 from sddm.likelihood import bound
@@ -51,11 +52,11 @@ STEPS_BETWEEN_QUESTIONS = 10
 
 def train(
     diffusion: Diffusion,
-    data: Int[Tensor, "num dim"] | Batches,
+    data: Int[Tensor, "num dim"] | TokenArray | Batches,
     config: TrainingConfig | None = None,
     *,
     loss: Loss | None = None,
-    held_out: Int[Tensor, "apart dim"] | None = None,
+    held_out: Int[Tensor, "apart dim"] | TokenArray | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -74,7 +75,7 @@ def train(
     """
     config = config or TrainingConfig()
     loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
-    if isinstance(data, Tensor):
+    if isinstance(data, (Tensor, TokenArray)):
         data = Epochs(data, config.pool or config.batch_size, config.seed)
     folder = None if out is None else Path(out)
     trainer = Trainer(diffusion, config, loss, fingerprint)
@@ -123,7 +124,7 @@ class Trainer:
     def run(
         self,
         batches: Batches,
-        held_out: Int[Tensor, "apart dim"] | None,
+        held_out: Int[Tensor, "apart dim"] | TokenArray | None,
         folder: Path | None,
         progress: bool | None,
         report: Callable[[int, float], None] | None,
@@ -244,7 +245,7 @@ class Trainer:
         signals = self.accelerator.gather(torch.tensor([wish.signal or 0], device=self.device))
         return int(signals.max()) or None
 
-    def evaluate(self, held_out: Int[Tensor, "apart dim"] | None, folder: Path, reporter: Report) -> None:
+    def evaluate(self, held_out: Int[Tensor, "apart dim"] | TokenArray | None, folder: Path, reporter: Report) -> None:
         """Loss and bound of the averaged weights on held-out data, and a few samples of them."""
         self.diffusion.eval()
         with self.average.applied(), torch.no_grad():
@@ -254,7 +255,7 @@ class Trainer:
                 self._show(folder)
         self.diffusion.train()
 
-    def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "apart dim"]) -> dict[str, float]:
+    def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "apart dim"] | TokenArray) -> dict[str, float]:
         generator = generator_of(self.config.seed, "held out", 0)
         rows = held_out[:HELD_OUT_ROWS].to(self.device)
         pieces = noise_batch(diffusion, Batch(rows), num_positions=self.config.num_positions, generator=generator)

@@ -87,13 +87,27 @@ class Decoder(Configurable, ABC):
     def check(self, tokens: Tokens) -> Tokens:
         """Check that every token has a meaning, and bring the tokens to the CPU."""
         tokens = _checks.tokens(tokens, self.num_states, "tokens", length=len(self.sizes) if self.sizes else None)
-        for position, size in enumerate(self.sizes or []):
-            highest = int(tokens[:, position].max())
-            _checks.require(
-                highest < size,
-                f"tokens holds {highest} at position {position}, which has values 0 to {size - 1} only.",
-            )
+        if self.sizes:
+            self.check_sizes(tokens.amax(dim=0).tolist())
         return tokens.cpu()
+
+    def check_range(self, low: int, high: int) -> None:
+        """Check that the smallest and the largest of some tokens have a meaning."""
+        _checks.require(
+            low >= 0 and high < self.num_states,
+            f"tokens must hold tokens from 0 to {self.num_states - 1}, but it holds values from {low} to {high}.",
+        )
+
+    def check_sizes(self, highest: list[int]) -> None:
+        """Check that the largest token at each position has a meaning there."""
+        sizes = self.sizes or []
+        _checks.require(
+            len(highest) == len(sizes), f"tokens has {len(highest)} positions, but the data have {len(sizes)}."
+        )
+        for position, (token, size) in enumerate(zip(highest, sizes, strict=True)):
+            _checks.require(
+                token < size, f"tokens holds {token} at position {position}, which has values 0 to {size - 1} only."
+            )
 
     def write(self, tokens: Tokens, path: Path) -> None:
         """Decode samples into a file whose format is chosen by the ending of its path."""
