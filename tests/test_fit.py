@@ -15,9 +15,10 @@ from enumerated import seeded
 from sddm import Diffusion
 from sddm import diffusion as diffusion_module
 from sddm.data import Characters, Columns, Dataset, Points
-from sddm.fit import FEW_POSITIONS, ModelConfig, few_positions, fresh
+from sddm.fit import FEW_POSITIONS, few_positions
 from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked, Restricted
 from sddm.processes import Absorbing, Uniform
+from sddm.recipe import ModelConfig
 from sddm.training import Epochs, TrainingConfig
 
 ROOT = Path(__file__).parents[1]
@@ -77,9 +78,9 @@ def test_every_model_and_process_can_be_chosen(name, kind, process, family):
 def test_masked_and_energy_models_look_at_few_positions_and_others_at_all():
     data = Dataset.from_tokens(TOKENS)
     for name, expected in (("hollow", None), ("leave-one-out", None), ("masked", FEW_POSITIONS[Masked])):
-        config = few_positions(fresh(ModelConfig(model=name, **TINY), data, 0), TrainingConfig())
+        config = few_positions(ModelConfig(model=name, **TINY).build(data), TrainingConfig())
         assert config.num_positions == expected
-    assert few_positions(fresh(ModelConfig(model="masked", **TINY), data, 0), TrainingConfig(num_positions=5)) == (
+    assert few_positions(ModelConfig(model="masked", **TINY).build(data), TrainingConfig(num_positions=5)) == (
         TrainingConfig(num_positions=5)
     )
 
@@ -201,7 +202,7 @@ def test_bf16_trains_to_a_loss_that_rounding_explains():
     for bf16 in (False, True):
         heard = []
         data = Dataset.from_tokens(TOKENS)
-        diffusion = fresh(ModelConfig(**TINY), data, 0)
+        diffusion = ModelConfig(**TINY).build(data)
         config = TrainingConfig(steps=3, batch_size=8, bf16=bf16)
         sddm.training.train(diffusion, TOKENS, config, progress=False, report=lambda step, v: heard.append(v))  # noqa: B023
         losses.append(heard)

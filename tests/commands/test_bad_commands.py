@@ -17,9 +17,9 @@ from sddm.commands.evaluate import EvaluateCommand
 from sddm.commands.sample import SampleCommand
 from sddm.commands.train import TrainCommand
 from sddm.data import load
-from sddm.fit import ModelConfig
 from sddm.marginals import Hollow
 from sddm.processes import BirthDeath, Uniform
+from sddm.recipe import ModelConfig, SamplingConfig
 from sddm.schedules import Constant
 from sddm.training import TrainingConfig
 
@@ -101,7 +101,11 @@ COMMANDS = [
     row("a word for a number", f"{TRAIN} --steps ten", r"--steps: 'ten' is not a whole number"),
     row("a fraction for a whole number", "sample run --num 1.5", r"--num: '1\.5' is not a whole number"),
     row("a word for a fraction", f"{TRAIN} --learning-rate fast", r"--learning-rate: 'fast' is not a number"),
-    row("unknown model", f"{TRAIN} --model gpt", r"'gpt' .* Choose one of energy, hollow, leave-one-out, masked\."),
+    row(
+        "unknown model",
+        f"{TRAIN} --model gpt",
+        r"'gpt' .* Choose one of energy, hollow, leave-one-out, masked, mlp-energy\.",
+    ),
     row("unknown process", f"{TRAIN} --process gaussian", r"'gaussian' .* Choose one of absorbing, uniform\."),
     row("unknown schedule", f"{TRAIN} --schedule cosine", r"Choose one of constant, log-square, sqrt-cosine\."),
     row(
@@ -179,6 +183,9 @@ TRAINING = [
             ("mlp", "0", r"mlp must be at least 1"),
             ("mlp", BIG, r"mlp must be at most 1048576"),
             ("dropout", "1", r"dropout must lie in \[0, 1\), but it is 1\.0"),
+            ("film-blocks", "-1", r"film_blocks must be at least 0"),
+            ("time-scale", "0", r"time_scale must be above 0"),
+            ("input-gain", "nan", r"input_gain must be finite"),
             ("steps", "0", r"steps must be at least 1"),
             ("steps", BIG, r"steps must be at most 999999999"),
             ("batch-size", "0", r"batch_size must be at least 1"),
@@ -422,7 +429,7 @@ def numeric_options(*configs):
     ("command", "configs"),
     [
         ("train", (TrainCommand, ModelConfig, TrainingConfig)),
-        ("sample", (SampleCommand,)),
+        ("sample", (SampleCommand, SamplingConfig)),
         ("evaluate", (EvaluateCommand,)),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import tyro
 
 from sddm import _checks, _files
 from sddm.data import Dataset
@@ -23,6 +24,8 @@ from sddm.training.recipe import lasting
 if TYPE_CHECKING:
     from sddm.commands.train import TrainCommand
 
+Flat = tyro.conf.arg(name="")
+"""The options of a part of a command stand among those of the command."""
 RUN_FILE = "run.json"
 FORMAT = 1
 ADVICE = "Name the folder that `sddm train` printed, or one made by save_pretrained."

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 import tyro
@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from sddm import _checks, _files
 from sddm.commands import runs
+from sddm.commands.runs import Flat
 from sddm.conditions import Condition
 from sddm.data import MAX_LENGTH
 from sddm.data.decoders import Decoder, Integers
@@ -28,15 +29,12 @@ from sddm.data.text import readable
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
 from sddm.randomness import draw_seeds
-from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
-from sddm.samplers.grids import check_grid
+from sddm.recipe import SamplingConfig
 from sddm.training.config import MAX_SEED
 from sddm.training.devices import accelerator, noticing_lost_processes, on_main
 
-MOST = {"num": 10_000_000, "steps": 1_000_000, "corrector": 1_000, "seed": MAX_SEED, "length": MAX_LENGTH}
-"""Numbers beyond which a slip of the finger is likelier than a wish, or memory ends."""
-MILD = 1e6
-"""Temperatures and factors beyond this, or below its inverse, change nothing more until they overflow."""
+MOST = {"num": 10_000_000, "seed": MAX_SEED, "length": MAX_LENGTH}
+"""Numbers above which a typing error is more likely than intent, or memory ends."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +49,6 @@ class SampleCommand:
     """Folder of a run or of a saved model, or a repository of the hub."""
     num: int = 16
     """How many samples."""
-    steps: int = 100
-    """Steps of the reverse process."""
-    sampler: Literal["euler", "analytical", "sweep", "lazy", "lazy-euler", "tau-leaping", "exact"] | None = None
-    """How to step; analytical wherever the model and the process allow it, else euler."""
-    grid: Literal["time", "log-share", "share"] = "share"
-    """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
-    corrector: int = 0
-    """Rounds of correction after each step."""
-    corrector_factor: float = 1.0
-    """Length of a round of correction, as a multiple of the step's."""
-    temperature: float = 1.0
-    """Below 1, likely values become likelier; above 1, all become more alike."""
     seed: int = 0
     """Seed of the samples."""
     condition: Path | None = None
@@ -79,27 +65,20 @@ class SampleCommand:
     """Replace the file if it exists."""
     batch_size: int = 256
     """Samples generated at once; with --out each batch is kept beside the file until the job is done."""
+    sampling: Annotated[SamplingConfig, Flat] = field(default_factory=SamplingConfig)
 
     def __post_init__(self) -> None:
-        for name, least in (("num", 1), ("steps", 1), ("batch_size", 1), ("seed", 0), ("corrector", 0), ("length", 1)):
+        for name, least in (("num", 1), ("batch_size", 1), ("seed", 0), ("length", 1)):
             if getattr(self, name) is not None:
                 _checks.whole(getattr(self, name), name, least, MOST.get(name))
-        for name in ("temperature", "corrector_factor"):
-            value = _checks.positive(getattr(self, name), name)
-            _checks.require(
-                1 / MILD <= value <= MILD, f"{name} must lie between {1 / MILD:g} and {MILD:g}, but it is {value:g}."
-            )
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
 
 
 def run(command: SampleCommand) -> None:
     diffusion = runs.trained(command.run)
     decoder = diffusion.decoder or Integers(diffusion.process.num_states)
-    step = None if command.sampler is None else SAMPLERS[command.sampler]()
-    if step is not None:
-        step.check(diffusion)
+    command.sampling.check(diffusion)
     length = _length(command, diffusion)
-    times = check_grid(GRIDS[command.grid](diffusion.process, command.steps))
     condition = _condition(command, diffusion, decoder, length)
     if command.out is not None:
         decoder.check_ending(command.out)
@@ -113,7 +92,7 @@ def run(command: SampleCommand) -> None:
             for first in range(0, command.num, command.batch_size)
         ]
         mine = batches[processes.process_index :: processes.num_processes]
-        _generate(command, diffusion, step, times, condition, parts, mine, quiet=not processes.is_main_process)
+        _generate(command, diffusion, condition, parts, mine, quiet=not processes.is_main_process)
         parts.gather(processes)
         if not processes.is_main_process:
             return
@@ -206,29 +185,22 @@ class _Parts:
 def _generate(
     command: SampleCommand,
     diffusion: Diffusion,
-    step: ReverseStep | None,
-    times: Tensor,
     condition: Condition | None,
     parts: _Parts,
     mine: list[slice],
     quiet: bool,
 ) -> None:
     seeds = draw_seeds(command.num, torch.Generator().manual_seed(command.seed))
-    corrector = Corrector(command.corrector, command.corrector_factor) if command.corrector else None
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
         if parts.read(rows) is not None:
             continue
-        tokens = sample(
+        tokens = command.sampling.sample(
             diffusion,
             rows.stop - rows.start,
-            sampler=step,
-            corrector=corrector,
             condition=None if condition is None else condition.rows(rows),
-            grid=times,
             length=command.length,
-            temperature=command.temperature,
             seeds=seeds[rows],
             progress=None if alone and not quiet else False,
         )

@@ -12,13 +12,13 @@ import tyro
 
 from sddm import _checks
 from sddm.commands import runs
+from sddm.commands.runs import Flat
 from sddm.data import load
-from sddm.fit import ModelConfig, few_positions, fresh
+from sddm.fit import few_positions
 from sddm.pool import check_process
+from sddm.recipe import ModelConfig
 from sddm.training import TrainingConfig, train
 from sddm.training.devices import accelerator, check_alike, claimed, noticing_lost_processes, on_main
-
-Flat = tyro.conf.arg(name="")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def run(command: TrainCommand) -> None:
     seed = command.training.seed
     data = load(command.data, window=command.window, key=command.key, seed=seed)
     rows, apart = data.split(command.held_out, seed)
-    diffusion = fresh(command.architecture, rows, seed)
+    diffusion = command.architecture.build(rows, seed)
     training = few_positions(diffusion, command.training)
     if training.num_positions is not None:
         _checks.require(

@@ -20,11 +20,11 @@ from torch import Tensor
 from sddm.baselines import ALOE, EBGFN, PCD, train_baseline
 from sddm.data import Toy
 from sddm.diffusion import Diffusion
-from sddm.fit import SCHEDULES
 from sddm.likelihood import bound
 from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
 from sddm.networks import MLPEnergy, Places, Sizes, TransformerEnergy
 from sddm.processes import Uniform
+from sddm.recipe import SCHEDULES
 from sddm.samplers import GRIDS, SAMPLERS, sample
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches, generator_of

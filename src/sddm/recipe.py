@@ -1,0 +1,206 @@
+"""A recipe: the model, its training and its sampling, as `sddm train`, `sddm sample` and the experiments take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sddm import _checks
+from sddm.data import Dataset
+from sddm.diffusion import Diffusion
+from sddm.marginals import MODELS, Energy, MarginalModel, Restricted
+from sddm.networks.sizes import LARGEST
+from sddm.processes import Absorbing, Process, Uniform
+from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
+from sddm.samplers.grids import check_grid
+from sddm.schedules import Constant, LogSquare, Schedule, SqrtCosine
+from sddm.training import TrainingConfig, train
+from sddm.training.batches import Batches
+
+SCHEDULES: dict[str, Schedule] = {
+    "sqrt-cosine": SqrtCosine(1.0),
+    "log-square": LogSquare(1.0),
+    "constant": Constant(1.0),
+}
+PROCESSES: dict[str, type[Uniform] | type[Absorbing]] = {"uniform": Uniform, "absorbing": Absorbing}
+ENERGIES = ("energy", "mlp-energy")
+MOST_STEPS, MOST_ROUNDS, MILD = 1_000_000, 1_000, 1e6
+"""Numbers above which a typing error is more likely than intent; temperatures and factors beyond `MILD`, or below its
+inverse, change nothing more until they overflow."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What to train. Sizes that are not given are chosen by how much data there is."""
+
+    model: Literal["hollow", "masked", "leave-one-out", "energy", "mlp-energy"] = "hollow"
+    """The kind of network, a transformer but for mlp-energy: docs/models.md says which to choose."""
+    process: Literal["uniform", "absorbing"] = "uniform"
+    """What the noise does to a token: replace it by any value, or by a mask."""
+    schedule: Literal["sqrt-cosine", "log-square", "constant"] = "sqrt-cosine"
+    """How the speed of the noise changes over time."""
+    left: float = 0.02
+    """The share of the data that is left at the end of the noise; the rate follows from it."""
+    width: int | None = None
+    """Width of the network."""
+    layers: int | None = None
+    """Layers of the network (in each direction of the hollow one)."""
+    heads: int | None = None
+    """Attention heads: a head for every 32 of the width unless given."""
+    mlp: int | None = None
+    """Width of the layers between two attentions: four times the width unless given."""
+    dropout: float = 0.0
+    """Share of activations dropped in training."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns, where the positions are an image: each then has a learned row and a learned column."""
+    film_blocks: int | None = None
+    """Residual blocks of the readout of hollow, masked and leave-one-out models."""
+    fading: bool = False
+    """For energies: predict x_t, starting from the noise's own law, which the energy corrects by the share of the data
+    that is left."""
+    time_scale: float | None = None
+    """The time enters as sin and cos of this times t, 1000 unless given; small values are smooth in time."""
+    input_gain: float = 1.0
+    """A factor on the initial weights of the tokens."""
+
+    def __post_init__(self) -> None:
+        for name, most in LARGEST.items():
+            value = getattr(self, name)
+            if value is not None:
+                _checks.whole(value, name, 1, most)
+        _checks.require(0 < self.left < 1, f"left must lie between 0 and 1, but it is {self.left}.")
+        _checks.require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), but it is {self.dropout}.")
+        _checks.positive(self.input_gain, "input_gain")
+        if self.time_scale is not None:
+            _checks.positive(self.time_scale, "time_scale")
+        if self.film_blocks is not None:
+            _checks.whole(self.film_blocks, "film_blocks", 0, LARGEST["layers"])
+        _checks.require(
+            self.film_blocks is None or self.model not in ENERGIES,
+            f"film_blocks belong to a readout, which a model of kind {self.model} does not have. Leave them out.",
+        )
+        _checks.require(
+            not self.fading or self.model in ENERGIES,
+            f"fading is for the models {' and '.join(ENERGIES)}, but model is {self.model}.",
+        )
+        _checks.require(
+            self.model != "mlp-energy" or (self.heads, self.mlp, self.dropout, self.grid) == (None, None, 0, None),
+            "heads, mlp, dropout and grid are options of a transformer, which an mlp-energy is not. Leave them out.",
+        )
+
+    def sizes(self, num_tokens: int) -> dict[str, int]:
+        """The sizes of the network, for this many tokens of data."""
+        if self.model == "mlp-energy":
+            return {"width": self.width or 256, "layers": self.layers or 3}
+        width, layers = (64, 2) if num_tokens < 200_000 else (128, 3) if num_tokens < 20_000_000 else (256, 6)
+        width, layers = self.width or width, self.layers or layers
+        return {
+            "width": width,
+            "layers": layers,
+            "heads": self.heads or max(1, width // 32),
+            "mlp": self.mlp or 4 * width,
+        }
+
+    def build(self, data: Dataset, seed: int = 0) -> Diffusion:
+        """A diffusion with fresh weights for these data."""
+        _checks.require(
+            self.grid is None or self.grid[0] * self.grid[1] == data.length,
+            f"grid is {self.grid}, but the data have {data.length} positions.",
+        )
+        bare = self.diffusion(data.num_states, data.length, seed, len(data) * data.length)
+        sizes = data.decoder.sizes
+        return Diffusion(bare.process, bare.model if sizes is None else Restricted(bare.model, sizes), data.decoder)
+
+    def diffusion(self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0) -> Diffusion:
+        """A diffusion whose fresh weights follow from the seed; torch's own generator is left as it was.
+
+        num_tokens: how much data there is, for the sizes that are not given.
+        """
+        process = PROCESSES[self.process](num_states, SCHEDULES[self.schedule]).leaving(self.left)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return Diffusion(process, self._model(process, length, num_tokens))
+
+    def _model(self, process: Process, length: int, num_tokens: int) -> MarginalModel:
+        optional = {"time_scale": self.time_scale, "film_blocks": self.film_blocks}
+        options: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
+        options |= {"input_gain": self.input_gain, **self.sizes(num_tokens)}
+        if self.model == "mlp-energy":
+            model: MarginalModel = Energy.mlp(process, length, **options)
+        else:
+            places = (length, None) if self.grid is None else (None, self.grid)
+            model = MODELS[self.model].for_process(process, *places, dropout=self.dropout, **options)
+        if isinstance(model, Energy) and self.fading:
+            return Energy(model.network, implicit=False, fading=True)
+        return model
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How to sample."""
+
+    steps: int = 100
+    """Steps of the reverse process."""
+    sampler: Literal["euler", "analytical", "sweep", "lazy", "lazy-euler", "tau-leaping", "exact"] | None = None
+    """How to step; analytical wherever the model and the process allow it, else euler."""
+    grid: Literal["time", "log-share", "share"] = "share"
+    """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
+    corrector: int = 0
+    """Rounds of correction after each step."""
+    corrector_factor: float = 1.0
+    """Length of a round of correction, as a multiple of the step's."""
+    temperature: float = 1.0
+    """Below 1, likely values become likelier; above 1, all become more alike."""
+
+    def __post_init__(self) -> None:
+        _checks.whole(self.steps, "steps", 1, MOST_STEPS)
+        _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)
+        for name in ("temperature", "corrector_factor"):
+            value = _checks.positive(getattr(self, name), name)
+            _checks.require(
+                1 / MILD <= value <= MILD, f"{name} must lie between {1 / MILD:g} and {MILD:g}, but it is {value:g}."
+            )
+
+    @property
+    def step(self) -> ReverseStep | None:
+        return None if self.sampler is None else SAMPLERS[self.sampler]()
+
+    def check(self, diffusion: Diffusion) -> None:
+        """Check that this diffusion can be sampled so, before any work is done."""
+        if (step := self.step) is not None:
+            step.check(diffusion)
+        check_grid(GRIDS[self.grid](diffusion.process, self.steps))
+
+    def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
+        """`sddm.sample` with these settings; options are its other arguments."""
+        corrector = Corrector(self.corrector, self.corrector_factor) if self.corrector else None
+        grid, temperature = GRIDS[self.grid], self.temperature
+        return sample(diffusion, num, self.steps, self.step, corrector, grid=grid, temperature=temperature, **options)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that samples follow from but the data.
+
+    >>> recipe = Recipe(ModelConfig(model="masked"), TrainingConfig(steps=2_000), SamplingConfig(steps=50))
+    >>> model = recipe.trained(lambda step: rows_of(step), num_states=2, length=32)
+    >>> recipe.sampling.sample(model, 16)
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+
+    def seeded(self, seed: int) -> Recipe:
+        """The same recipe with another seed."""
+        return replace(self, training=replace(self.training, seed=seed))
+
+    def trained(self, rows: Batches, num_states: int, length: int, out: Path | None = None) -> Diffusion:
+        """A fresh model, trained; goes on from a checkpoint in the folder `out`."""
+        diffusion = self.model.diffusion(num_states, length, self.training.seed)
+        return train(diffusion, rows, self.training, out=out, resume=out is not None)

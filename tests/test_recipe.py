@@ -1,0 +1,73 @@
+"""A recipe expresses what the commands and the experiments train and sample."""
+
+import pytest
+import torch
+
+from enumerated import seeded
+from sddm.marginals import Energy
+from sddm.networks import MLPEnergy
+from sddm.recipe import ModelConfig, Recipe, SamplingConfig
+from sddm.samplers import Corrector, Lazy, sample, uniform_in_time
+from sddm.training import TrainingConfig
+
+TINY = {"width": 8, "layers": 1}
+
+
+def bits(step):
+    return torch.randint(2, (6, 5), generator=seeded(step))
+
+
+def test_an_mlp_energy_that_fades_is_a_model_like_any_other():
+    model = ModelConfig(model="mlp-energy", fading=True, time_scale=10.0, input_gain=4.0, **TINY).diffusion(3, 5).model
+    assert isinstance(model, Energy)
+    assert (model.fading, model.implicit, type(model.network), model.network.time_scale) == (
+        True,
+        False,
+        MLPEnergy,
+        10.0,
+    )
+    plain = ModelConfig(model="mlp-energy", time_scale=10.0, **TINY).diffusion(3, 5).model.network
+    assert torch.equal(model.network.first.weight, 4 * plain.first.weight)  # the same seed
+
+
+def test_a_transformer_takes_the_scales_and_the_blocks_of_its_readout():
+    config = ModelConfig(model="hollow", heads=2, mlp=8, time_scale=10.0, input_gain=25.0, film_blocks=1, **TINY)
+    network = config.diffusion(2, 5).model.network
+    assert (network.sizes.time_scale, network.sizes.input_gain) == (10.0, 25.0)
+    more = ModelConfig(model="hollow", heads=2, mlp=8, film_blocks=2, **TINY).diffusion(2, 5).model.network
+    assert sum(p.numel() for p in more.parameters()) > sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"model": "hollow", "fading": True}, "fading is for the models energy and mlp-energy, but model is hollow"),
+        ({"model": "mlp-energy", "heads": 2}, "heads, mlp, dropout and grid are options of a transformer"),
+        ({"model": "energy", "film_blocks": 2}, "film_blocks belong to a readout, which a model of kind energy"),
+        ({"time_scale": 0.0}, "time_scale must be above 0"),
+        ({"input_gain": -1.0}, "input_gain must be above 0"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        ModelConfig(**options)
+
+
+def test_settings_of_sampling_are_the_arguments_of_sample():
+    diffusion = ModelConfig(model="hollow", heads=2, mlp=8, **TINY).diffusion(2, 5)
+    settings = SamplingConfig(steps=7, sampler="lazy", grid="time", temperature=0.5)
+    mine = settings.sample(diffusion, 9, generator=seeded(0))
+    assert torch.equal(
+        mine, sample(diffusion, 9, 7, Lazy(), grid=uniform_in_time, temperature=0.5, generator=seeded(0))
+    )
+    mine = SamplingConfig(steps=3, corrector=2, corrector_factor=0.5).sample(diffusion, 9, generator=seeded(0))
+    assert torch.equal(mine, sample(diffusion, 9, 3, None, Corrector(2, 0.5), generator=seeded(0)))
+
+
+def test_a_training_goes_on_and_another_seed_is_another_training(tmp_path):
+    recipe = Recipe(ModelConfig(model="hollow", heads=2, mlp=8, **TINY), TrainingConfig(steps=3, batch_size=6))
+    one = recipe.trained(bits, 2, 5, tmp_path / "one").state_dict()
+    again = recipe.trained(lambda step: 1 / 0, 2, 5, tmp_path / "one").state_dict()  # is finished: no row is drawn
+    other = recipe.seeded(1).trained(bits, 2, 5).state_dict()
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    assert not all(torch.equal(one[name], other[name]) for name in one)
