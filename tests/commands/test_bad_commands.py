@@ -12,7 +12,7 @@ import pytest
 
 from sddm import Diffusion
 from sddm.cli import main
-from sddm.commands import evaluate, sample
+from sddm.commands import evaluate
 from sddm.commands.evaluate import EvaluateCommand
 from sddm.commands.sample import SampleCommand
 from sddm.commands.train import TrainCommand
@@ -479,7 +479,7 @@ def no_memory(*arguments, **options):
 
 @pytest.mark.parametrize(
     ("module", "name", "line"),
-    [(sample, "sample", "sample run --out new.txt"), (evaluate, "bound", "evaluate run --out new.json")],
+    [(SamplingConfig, "sample", "sample run --out new.txt"), (evaluate, "bound", "evaluate run --out new.json")],
 )
 def test_a_batch_too_large_for_the_memory_leaves_nothing(module, name, line, workplace, capsys, monkeypatch):
     monkeypatch.setattr(module, name, no_memory)
