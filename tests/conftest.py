@@ -10,6 +10,8 @@ import jaxtyping
 import pytest
 import torch
 
+from forks import Forks
+
 torch.set_num_threads(1)  # tensors are tiny here; the cores serve test processes instead
 hypothesis.settings.register_profile("sddm", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("sddm")
@@ -26,6 +28,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20230501)
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """Starts commands in processes of their own, without the seconds that importing takes."""
+    with Forks() as parent:
+        yield parent
 
 
 @pytest.fixture

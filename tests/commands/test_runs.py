@@ -3,10 +3,11 @@
 import errno
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
-import sys
+import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,12 +93,21 @@ def flip_a_bit(path, at):
 # ---- interruption --------------------------------------------------------------------------------------------------
 
 
-def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_had_not_been(text, tmp_path):
-    script = Path(__file__).with_name("interrupted.py")
-    command = [sys.executable, str(script), str(text), str(tmp_path), "20", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr + (tmp_path / "log.txt").read_text()
-    assert int(done.stdout) == 20
+KILLED = [*TINY, "--steps", "150", "--save-every", "3", "--log-every", "2", "--evaluate-every", "25", "--keep", "2"]
+KILLED += ["--dropout", "0.1"]
+
+
+def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_had_not_been(forks, text, tmp_path):
+    moments, log, kills = random.Random(1), tmp_path / "log.txt", 20
+    began = time.monotonic()
+    assert forks.wait(forks.start(["train", "--data", text, "--out", tmp_path / "straight", *KILLED], log)) == 0
+    whole = time.monotonic() - began
+    for _ in range(kills):
+        process = forks.start(["train", "--data", text, "--out", tmp_path / "killed", *KILLED, "--resume"], log)
+        time.sleep(moments.uniform(0, whole / kills))  # all together are shorter than the run, so that it cannot end
+        os.kill(process, signal.SIGKILL)
+        assert forks.wait(process) == -signal.SIGKILL, log.read_text()
+    assert forks.wait(forks.start(["train", "--out", tmp_path / "killed", "--resume"], log)) == 0, log.read_text()
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     assert same(weights(straight), weights(killed))
     assert metrics(straight) == metrics(killed)

@@ -5,8 +5,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -33,28 +31,28 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def launch(arguments, processes):
-    """Start the processes of a run as torchrun does."""
-    command = [sys.executable, "-m", "sddm", *[str(argument) for argument in arguments]]
-    port = str(free_port())
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
-    started = []
-    for rank in range(processes):
-        own = {} if processes == 1 else {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **own}
-        started.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    return started
+@pytest.fixture
+def launch(forks, tmp_path):
+    """Start the processes of a run as torchrun does: their ids and the files of what they say."""
+
+    def start(arguments, processes):
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+        said = [tmp_path / f"said-{rank}.txt" for rank in range(processes)]
+        for path in said:
+            path.unlink(missing_ok=True)
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
+        return [forks.start(arguments, said[n], **place, **rank) for n, rank in enumerate(ranks)], said
+
+    return start
 
 
-def finish(started, seconds=120):
-    """Exit codes and what each process said."""
-    said = [process.communicate(timeout=seconds)[1] for process in started]
-    return [process.returncode for process in started], said
+@pytest.fixture
+def run(forks, launch):
+    def to_the_end(arguments, processes):
+        started, said = launch(arguments, processes)
+        assert [forks.wait(process) for process in started] == [0] * processes, [path.read_text() for path in said]
 
-
-def run(arguments, processes):
-    codes, said = finish(launch(arguments, processes))
-    assert codes == [0] * processes, said
+    return to_the_end
 
 
 def weights(folder):
@@ -88,33 +86,34 @@ def alone(text, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("pieces", ["1", "2"])
-def test_two_processes_give_the_losses_and_weights_of_one(text, alone, tmp_path, pieces):
-    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT, "--accumulate", pieces], 2)
+def test_two_processes_in_two_pieces_each_give_the_losses_and_weights_of_one(run, text, alone, tmp_path):
+    run(["train", "--data", text, "--out", tmp_path / "two", *SHORT, "--accumulate", "2"], 2)
     assert_the_same_to_float_tolerance(alone, tmp_path / "two")
 
 
-def test_when_one_process_is_killed_the_other_ends_with_a_sentence_and_the_run_goes_on(text, tmp_path):
+def test_when_one_process_is_killed_the_other_ends_with_a_sentence_and_the_run_goes_on(
+    forks, launch, run, text, tmp_path
+):
     folder = tmp_path / "two"
     long = [*TINY, "--steps", "4000", "--save-every", "5"]
-    started = launch(["train", "--data", text, "--out", folder, *long], 2)
+    started, said = launch(["train", "--data", text, "--out", folder, *long], 2)
     deadline = time.monotonic() + 100
     while not checkpoints.paths(folder / "checkpoints"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    started[1].send_signal(signal.SIGKILL)
-    codes, said = finish(started)
-    assert codes == [6, -signal.SIGKILL]
-    assert "sddm: Another process of this run ended" in said[0]
-    assert "--resume" in said[0]
-    assert "Traceback" not in said[0]
+    os.kill(started[1], signal.SIGKILL)
+    assert [forks.wait(process) for process in started] == [6, -signal.SIGKILL]
+    last = said[0].read_text()
+    assert "sddm: Another process of this run ended" in last
+    assert "--resume" in last
+    assert "Traceback" not in last
     reached = checkpoints.newest(folder / "checkpoints").step
     more = ["--resume", "--steps", str(reached + 7), "--save-every", "1000"]
     run(["train", "--out", folder, *more], 2)
     assert checkpoints.newest(folder / "checkpoints").step == reached + 7
 
 
-def test_weights_split_between_processes_train_as_whole_ones_and_one_process_can_go_on(text, alone, tmp_path):
+def test_weights_split_between_processes_train_as_whole_ones_and_one_process_can_go_on(run, text, alone, tmp_path):
     folder = tmp_path / "split"
     half = ["--shard", "--steps", "12"]
     run(["train", "--data", text, "--out", folder, *SHORT, *half], 2)
@@ -129,7 +128,7 @@ def test_weights_split_between_processes_train_as_whole_ones_and_one_process_can
     assert_the_same_to_float_tolerance(whole, folder)
 
 
-def test_two_processes_draw_the_samples_of_one(alone, tmp_path):
+def test_two_processes_draw_the_samples_of_one(run, alone, tmp_path):
     options = ["--num", "9", "--steps", "5", "--batch-size", "2", "--out"]
     main(["sample", str(alone), *options, str(tmp_path / "1.npy")])
     run(["sample", alone, *options, tmp_path / "2.npy"], 2)
