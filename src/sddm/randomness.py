@@ -11,14 +11,19 @@ from collections.abc import Sequence
 from math import prod
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int, UInt64
 from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22
 """How many float64 numbers a chunked draw holds at once (32 MiB)."""
 AHEAD = 512
 """How many uniforms of a sample are drawn at once."""
+IN_CACHE = 1 << 17
+"""How many numbers of a shuffle are computed at once."""
+MIX = np.array([0x2545F4914F6CDD1D, 0x9B03738712FAD5C9], dtype=np.uint64)
+"""Odd numbers with bits of no pattern, by which keys and numbers are mixed."""
 DRAWN_AT_ONCE = 1 << 24
 """A shuffle of more numbers than this is computed, not drawn: it would take seconds and 8 bytes a number."""
 
@@ -104,25 +109,31 @@ class Shuffle:
             self.order = torch.randperm(num, generator=generator)
             return
         self._bits = ((num - 1).bit_length() + 1) // 2
-        self._keys: list[int] = torch.randint(2**62, (8,), generator=generator).tolist()
+        self._keys = torch.randint(2**62, (8,), generator=generator).numpy().astype(np.uint64)
 
     def __call__(self, places: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """The numbers at these places of the order."""
         if self.order is not None:
             return self.order[places]
-        numbers = self._enciphered(places)
-        while bool((outside := numbers >= self.num).any()):
-            numbers[outside] = self._enciphered(numbers[outside])
-        return numbers
+        numbers = np.empty(len(places), dtype=np.int64)
+        for first in range(0, len(places), IN_CACHE):
+            some = slice(first, first + IN_CACHE)
+            found = self._enciphered(places[some].numpy().astype(np.uint64))
+            while len(outside := np.flatnonzero(found >= self.num)):
+                found[outside] = self._enciphered(found[outside])
+            numbers[some] = found
+        return torch.from_numpy(numbers)
 
-    def _enciphered(self, numbers: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-        low = (1 << self._bits) - 1
-        left, right = numbers >> self._bits, numbers & low
+    def _enciphered(self, numbers: UInt64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
+        bits, low = np.uint64(self._bits), np.uint64((1 << self._bits) - 1)
+        left, right = numbers >> bits, numbers & low
         for key in self._keys:
-            mixed = (right + key) * 0x2545F4914F6CDD1D
-            mixed = (mixed ^ (mixed >> 29)) * 0x1B03738712FAD5C9
-            left, right = right, left ^ ((mixed >> 32) & low)
-        return (left << self._bits) | right
+            mixed = (right + key) * MIX[0]
+            mixed ^= mixed >> np.uint64(29)
+            mixed *= MIX[1]
+            mixed >>= np.uint64(32)
+            left, right = right, left ^ (mixed & low)
+        return (left << bits) | right
 
 
 def draw_seeds(num: int, generator: torch.Generator | None) -> list[int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import mmap
 import zipfile
 from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -155,42 +156,39 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
         )
         chosen = names[0] if key is None else key
         _checks.require(chosen in names, f"{str(path)!r} has no array {chosen!r}. It holds {_listed(names)}.")
-        _check_size(path, chosen, *_reading(path, lambda: _declared_bytes(loaded.zip, chosen)))
+        declared = _reading(path, lambda: _archived_bytes(loaded.zip, chosen))
+        _checks.require(
+            declared <= LARGEST_ARCHIVED,
+            f"{chosen!r} of {str(path)!r} has {declared} bytes, but at most {LARGEST_ARCHIVED} are read from an .npz "
+            "file, which has to fit into memory. Save the array with numpy.save: an .npy file may be larger.",
+        )
         array = _reading(path, lambda: loaded[chosen])
         _checks.require(isinstance(array, np.ndarray), f"{chosen!r} of {str(path)!r} is not an array.")
         return array
 
 
-def _load(path: Path, file: BinaryIO) -> Any:
-    mapped = file.read(len(MAGIC)) == MAGIC and path.stat().st_size > MAPPED_FROM
+def _load(path: Path, file: BufferedIOBase) -> Any:
+    mapped = _declared_bytes(file, path.stat().st_size) > MAPPED_FROM
     file.seek(0)
     return np.load(path, mmap_mode="r", allow_pickle=False) if mapped else np.load(file, allow_pickle=False)
 
 
-def _declared_bytes(archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
-    """How many bytes the header of an archived array speaks of, and how many the archive says that there are."""
-    found = [info for info in archive.infolist() if info.filename in (name, f"{name}.npy")]
-    with archive.open(found[0]) as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            return 0, 0
-    with archive.open(found[0]) as file:
-        old = np.lib.format.read_magic(file) == (1, 0)
-        read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    return prod(shape) * dtype.itemsize, found[0].file_size
+def _archived_bytes(archive: zipfile.ZipFile, name: str) -> int:
+    member = next(info for info in archive.infolist() if info.filename in (name, f"{name}.npy"))
+    with archive.open(member) as file:
+        return _declared_bytes(file, member.file_size)
 
 
-def _check_size(path: Path, name: str, declared: int, there: int) -> None:
-    _checks.require(
-        declared <= there,
-        f"{str(path)!r} is damaged or not a numpy file: {name!r} declares {declared} bytes, but has {there}. Save it "
-        "again.",
-    )
-    _checks.require(
-        declared <= LARGEST_ARCHIVED,
-        f"{name!r} of {str(path)!r} has {declared} bytes, but at most {LARGEST_ARCHIVED} are read from an .npz file, "
-        "which has to be in memory as a whole. Save the array with numpy.save: .npy files may be larger than memory.",
-    )
+def _declared_bytes(file: IO[bytes] | BufferedIOBase, size: int) -> int:
+    """How many bytes the header of an .npy file of this size declares, which must not be more than follow it."""
+    if file.read(len(MAGIC)) != MAGIC:
+        return 0
+    old = file.read(2) == b"\x01\x00"
+    shape, _, kind = (np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0)(file)
+    declared, there = prod(shape) * kind.itemsize, size - file.tell()
+    if declared > there and not kind.hasobject:
+        raise ValueError(f"it declares {declared} bytes, but has {there}")
+    return declared
 
 
 def write_array(array: np.ndarray, path: Path) -> None:

@@ -44,7 +44,13 @@ def load(source: str | Path, *, window: int | None = None, key: str | None = Non
         ending in READERS,
         f"{str(path)!r} ends in {ending!r}, but data are read from files that end in {', '.join(READERS)}.",
     )
-    return READERS[ending](path, window, key)
+    try:
+        return READERS[ending](path, window, key)
+    except MemoryError:
+        raise ValueError(
+            f"{str(path)!r} needs more memory than there is. Give fewer rows, or save tokens as an .npy file, which is "
+            "read from the disk as rows are needed."
+        ) from None
 
 
 def _toy(name: str, seed: int) -> Dataset:

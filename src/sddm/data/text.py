@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
+import stat
 from pathlib import Path
 
 from sddm import _checks
 
 MAX_LINE = 4_096
 """The longest line that is read as a sequence of its own."""
+MOST_PADDED = 1 << 30
+"""The most tokens of lines that are padded to the longest, where more than half of them would be padding."""
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""How files in other encodings than UTF-8 begin."""
 
 
 def readable(path: Path, advice: str = "") -> None:
@@ -17,6 +28,12 @@ def readable(path: Path, advice: str = "") -> None:
     try:
         if path.is_dir():
             raise IsADirectoryError(f"{shown} is a directory. Give the path of a file in it.")
+        mode = path.stat().st_mode  # before it is opened: a pipe would keep us waiting
+        _checks.require(
+            stat.S_ISREG(mode),
+            f"{shown} is not a regular file (a {'pipe' if stat.S_ISFIFO(mode) else 'device'}). "
+            "Copy what it gives into a file.",
+        )
         with path.open("rb") as file:
             empty = file.read(1) == b""
     except FileNotFoundError:
@@ -32,13 +49,32 @@ def readable(path: Path, advice: str = "") -> None:
 
 def read_text(path: Path) -> str:
     """The text of a file without its byte-order mark, every character as it stands."""
+    content = path.read_bytes()
+    encoding = _other_encoding(content)
+    _checks.require(
+        encoding is None,
+        f"{str(path)!r} is not UTF-8 but {str(encoding)[:6].upper()}. "
+        f"Convert the file: iconv -f {encoding} -t utf-8 {path.name} > new{path.suffix}",
+    )
     try:
-        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{str(path)!r} is not UTF-8: the byte at offset {error.start} cannot be decoded. "
             "Convert the file, for example with iconv -f latin1 -t utf-8."
         ) from None
+
+
+def _other_encoding(content: bytes) -> str | None:
+    """UTF-16 or UTF-32 by the mark at its beginning, or UTF-16 without one by its zeros at every second place."""
+    for mark, name in MARKS.items():
+        if content.startswith(mark):
+            return name
+    for first, name in enumerate(("utf-16be", "utf-16le")):
+        zeros, others = content[first:1_000:2], content[1 - first : 1_000 : 2]
+        if len(content) > 3 and 0 not in others and zeros.count(0) > 0.8 * len(zeros):
+            return name
+    return None
 
 
 def read_lines(path: Path) -> list[str]:
@@ -51,13 +87,24 @@ def read_lines(path: Path) -> list[str]:
 def read_sequences(path: Path) -> list[str]:
     """The lines of a file in which every line is a sequence of its own."""
     found = read_lines(path)
-    longest = max(map(len, found))
-    _checks.require(
-        longest <= MAX_LINE,
-        f"The longest line of {str(path)!r} has {longest} characters, but a line may have at most {MAX_LINE}. "
-        "Pass --window N to cut the text into windows of N characters.",
-    )
+    lengths = [len(line) for line in found]
+    longest, padded = max(lengths), max(lengths) * len(found)
+    advice = "pass --window N to cut the text into windows of N characters."
+    if longest > MAX_LINE:
+        raise ValueError(
+            f"{_longest_line(path)} has {longest} characters, but a line may have at most {MAX_LINE}. P{advice[1:]}"
+        )
+    if padded > max(MOST_PADDED, 2 * sum(lengths)):
+        raise ValueError(
+            f"{_longest_line(path)} has {longest} characters. With all {len(found)} lines of the file padded to its "
+            f"length, there would be {padded} tokens, most of them padding. Cut the longest lines, or {advice}"
+        )
     return found
+
+
+def _longest_line(path: Path) -> str:
+    lengths = [len(line) for line in _unix_newlines(read_text(path)).split("\n")]
+    return f"Line {lengths.index(max(lengths)) + 1} of {str(path)!r}"
 
 
 def read_windows(path: Path, window: int) -> list[str]:

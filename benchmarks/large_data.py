@@ -1,0 +1,81 @@
+"""Memory and time to the first step of `sddm train` on a file that is larger than what it may hold in memory.
+
+The figures are those of a process of its own: the peak of its anonymous memory and of all its memory (with the pages of
+files that are mapped), above those of the same command on a file of 1,000 rows.
+
+    python benchmarks/large_data.py --gigabytes 4 --dims 1024 32
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PIECE = 1 << 24
+OPTIONS = "--width 16 --layers 1 --batch-size 8 --log-every 1"
+
+
+def write(path: Path, rows: int, dim: int) -> Path:
+    """Random bytes: a file that no disk can compress."""
+    array = np.lib.format.open_memmap(path, "w+", np.uint8, (rows, dim))
+    draws, size = np.random.default_rng(0), max(1, PIECE // dim)
+    for first in range(0, rows, size):
+        part = array[first : first + size]
+        part[:] = draws.integers(256, size=part.shape, dtype=np.uint8)
+    array.flush()
+    return path
+
+
+def train(data: Path, out: Path, steps: int) -> dict[str, float]:
+    """Peaks in gigabytes, and seconds until the first step is made."""
+    command = [sys.executable, "-m", "sddm", "train", "--data", str(data), "--out", str(out), "--steps", str(steps)]
+    started, first = time.monotonic(), None
+    peaks = {"VmRSS": 0.0, "RssAnon": 0.0}
+    with subprocess.Popen([*command, *OPTIONS.split()], stderr=subprocess.DEVNULL) as run:
+        while run.poll() is None:
+            for line in Path(f"/proc/{run.pid}/status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in peaks:
+                    peaks[name] = max(peaks[name], int(value.split()[0]) / 1e6)
+            if first is None and (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size:
+                first = time.monotonic() - started
+            time.sleep(0.01)
+    if run.returncode or first is None:
+        raise SystemExit("The training failed.")
+    return {"anonymous_gigabytes": peaks["RssAnon"], "resident_gigabytes": peaks["VmRSS"], "seconds_to_first": first}
+
+
+def measure(gigabytes: float, dim: int, steps: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        small = train(write(folder / "small.npy", 1_000, dim), folder / "first", steps)
+        rows = int(gigabytes * 1e9) // dim
+        large = train(write(folder / "large.npy", rows, dim), folder / "second", steps)
+    above = {key: large[key] - small[key] for key in small}
+    return {"dim": dim, "rows": rows, "empty run": small, "large run": large, "above an empty run": above}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=4)
+    parser.add_argument("--dims", type=int, nargs="+", default=[1024, 32])
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    cases = [measure(options.gigabytes, dim, options.steps) for dim in options.dims]
+    text = json.dumps({"gigabytes": options.gigabytes, "cases": cases}, indent=2)
+    print(text)
+    if options.out is not None:
+        options.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
