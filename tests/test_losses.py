@@ -380,7 +380,15 @@ def test_times_are_stratified_over_the_batch_by_default(loss, generator):
     loss(Diffusion(uniform(), watched), a_batch(batch), generator=generator)
     t = watched.asked[0]["t"]
     assert t.dtype == torch.float64
-    assert torch.equal((t * batch).floor(), torch.arange(batch, dtype=torch.float64))
+    assert torch.equal((t * batch).floor().sort().values, torch.arange(batch, dtype=torch.float64))
+
+
+@pytest.mark.usefixtures("without_annotation_checks")
+def test_two_equal_rows_of_a_fixed_batch_have_equal_losses_on_average():
+    diffusion, row = table(uniform(), DIM), torch.tensor([[1, 2]]).expand(2, -1)
+    draws = [ct_elbo(diffusion, row, generator=seeded(seed)).detach().sum(-1) for seed in range(100)]
+    difference = torch.stack([first - second for first, second in draws])
+    assert abs(float(difference.mean())) < 4 * float(difference.std()) / 10
 
 
 def test_a_weight_multiplies_each_row_by_its_time_s(loss):

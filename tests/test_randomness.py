@@ -368,17 +368,24 @@ def test_stratified_times_lie_one_in_each_stratum(batch, seed):
     t = stratified_times(batch, seeded(seed))
     assert t.dtype == torch.float64
     strata = torch.arange(batch, dtype=torch.float64)
-    assert bool(((strata / batch <= t) & (t <= (strata + 1) / batch)).all())
+    ascending = t.sort().values
+    assert bool(((strata / batch <= ascending) & (ascending <= (strata + 1) / batch)).all())
 
 
 def test_stratified_times_are_uniform_within_their_strata():
     t = torch.stack([stratified_times(8, seeded(seed)) for seed in range(2000)])
-    within = t * 8 - torch.arange(8)
+    within = t.sort(dim=1).values * 8 - torch.arange(8)
     for stratum in within.T:
         assert stats.kstest(stratum.numpy(), "uniform").pvalue > SIGNIFICANCE
     # and independent from stratum to stratum
     correlation = np.corrcoef(within.T.numpy())[np.triu_indices(8, 1)]
     assert np.abs(correlation).max() < stats.norm.isf(SIGNIFICANCE / len(correlation)) / math.sqrt(2000)
+
+
+def test_the_time_of_each_row_is_uniform_over_all_strata():
+    t = torch.stack([stratified_times(2, seeded(seed)) for seed in range(2000)])
+    for row in t.T:
+        assert stats.kstest(row.numpy(), "uniform").pvalue > SIGNIFICANCE
 
 
 def test_a_mean_over_stratified_times_has_far_less_variance():

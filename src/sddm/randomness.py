@@ -176,9 +176,13 @@ def _invert_rows(weights: Float[Tensor, "rows states"], u: Float64[Tensor, "rows
 def stratified_times(
     batch: int, generator: torch.Generator | None = None, device: torch.device | str = "cpu"
 ) -> Float64[Tensor, "batch"]:
-    """t_i = (i + u_i) / B: one uniform time in each of B equal strata of [0, 1]."""
-    u = Stream(generator).uniform((batch,), torch.device(device))
-    return (torch.arange(batch, device=device, dtype=torch.float64) + u) / batch
+    """t_i = (k_i + u_i) / B: one uniform time in each of B equal strata of [0, 1], the strata k in random order.
+
+    So every row has a uniform time. In the order of the rows, the first row of a fixed batch would never be noisy.
+    """
+    source, where = Stream(generator), torch.device(device)
+    strata = source.uniform((batch,), where).argsort()
+    return (strata + source.uniform((batch,), where)) / batch
 
 
 def random_positions(
