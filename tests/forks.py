@@ -3,8 +3,8 @@
     python forks.py
 
 reads lines of JSON: {"arguments": [...], "environment": {...}, "log": FILE} starts a command and prints its process
-id; {"wait": ID, "seconds": S} waits for that process, kills it after so many seconds, and prints its exit code. No other
-thread has been started before a fork.
+id; {"wait": ID, "seconds": S} waits for that process, kills it after so many seconds, and prints its exit code. No
+other thread has been started before a fork.
 """
 
 import json
@@ -35,7 +35,7 @@ class Forks:
         return int(self.parent.stdout.readline())
 
     def start(self, arguments, log, **environment):
-        """The process id of `sddm ARGUMENTS`, whose output goes to the log."""
+        """The process id of `sddm ARGUMENTS`, or of `-c PROGRAM`, whose output goes to the log."""
         return self.ask(arguments=[str(argument) for argument in arguments], environment=environment, log=str(log))
 
     def wait(self, process, seconds=120):
@@ -44,14 +44,14 @@ class Forks:
 
 
 def run(arguments, environment, log):
-    """In the fork: what `python -m sddm` does."""
+    """In the fork: what `python -m sddm` does, or `python -c`."""
     os.environ.update(environment)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
     code = 1
     try:
-        main(arguments)
+        exec(arguments[1], {}) if arguments[0] == "-c" else main(arguments)
         code = 0
     except SystemExit as stop:
         code = stop.code or 0

@@ -7,7 +7,7 @@
 | 3 | no checkpoint, or none that is whole and belongs to this run |
 | 4 | a file could not be read or written: no space, no permission |
 | 5 | training diverged: the gradient is not finite |
-| 6 | another process of the same run ended |
+| 6 | another process of the same run ended, is silent or cannot be reached |
 | 7 | another job is at work in the same folder |
 | 130, 143 | stopped by Ctrl-C or by SIGTERM, after a checkpoint |
 """
@@ -37,7 +37,7 @@ class DivergedError(RunError):
 
 
 class LostProcessError(RunError):
-    """Another process of the same run ended."""
+    """Another process of the same run ended, is silent or cannot be reached."""
 
     exit_code = 6
 

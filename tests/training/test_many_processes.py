@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from sddm.cli import main
-from sddm.training import checkpoints
+from sddm.errors import LostProcessError
+from sddm.training import checkpoints, heartbeat
 
 TINY = ["--width", "8", "--layers", "1", "--heads", "2", "--mlp", "8", "--batch-size", "8", "--seed", "1"]
 SHORT = [*TINY, "--steps", "12", "--save-every", "4", "--log-every", "2", "--evaluate-every", "6"]
@@ -35,8 +36,9 @@ def free_port():
 def launch(forks, tmp_path):
     """Start the processes of a run as torchrun does: their ids and the files of what they say."""
 
-    def start(arguments, processes):
+    def start(arguments, processes, silence=30):
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+        place["SDDM_SILENCE"] = str(silence)
         said = [tmp_path / f"said-{rank}.txt" for rank in range(processes)]
         for path in said:
             path.unlink(missing_ok=True)
@@ -53,6 +55,13 @@ def run(forks, launch):
         assert [forks.wait(process) for process in started] == [0] * processes, [path.read_text() for path in said]
 
     return to_the_end
+
+
+def wait_until(happened):
+    deadline = time.monotonic() + 100
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def weights(folder):
@@ -97,10 +106,7 @@ def test_when_one_process_is_killed_the_other_ends_with_a_sentence_and_the_run_g
     folder = tmp_path / "two"
     long = [*TINY, "--steps", "4000", "--save-every", "5"]
     started, said = launch(["train", "--data", text, "--out", folder, *long], 2)
-    deadline = time.monotonic() + 100
-    while not checkpoints.paths(folder / "checkpoints"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: checkpoints.paths(folder / "checkpoints"))
     os.kill(started[1], signal.SIGKILL)
     assert [forks.wait(process) for process in started] == [6, -signal.SIGKILL]
     last = said[0].read_text()
@@ -111,6 +117,84 @@ def test_when_one_process_is_killed_the_other_ends_with_a_sentence_and_the_run_g
     more = ["--resume", "--steps", str(reached + 7), "--save-every", "1000"]
     run(["train", "--out", folder, *more], 2)
     assert checkpoints.newest(folder / "checkpoints").step == reached + 7
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_process_that_stops_answering_ends_the_other_with_a_sentence(forks, launch, text, tmp_path, stopped):
+    folder, silence = tmp_path / "two", 2
+    started, said = launch(["train", "--data", text, "--out", folder, *TINY, "--save-every", "5"], 2, silence)
+    wait_until(lambda: checkpoints.paths(folder / "checkpoints"))
+    os.kill(started[stopped], signal.SIGSTOP)
+    since = time.monotonic()
+    try:
+        assert forks.wait(started[1 - stopped], 60) == 6
+    finally:
+        os.kill(started[stopped], signal.SIGKILL)
+        forks.wait(started[stopped])
+    # Fifteen beats of silence / 15, each as late as a busy machine makes it.
+    assert time.monotonic() - since < 4 * silence
+    last = said[1 - stopped].read_text()
+    assert "sddm: Another process of this run has not answered for 2 seconds" in last
+    assert "--resume" in last
+
+
+def test_a_step_that_is_slow_or_a_run_that_pauses_is_not_taken_for_a_lost_process(forks, launch):
+    silence = 2
+    program = f"""
+import time
+from sddm.training.devices import accelerator
+from sddm.training.heartbeat import noticing_lost_processes
+processes = accelerator()
+for seconds in (0, {2 * silence}):
+    with noticing_lost_processes():
+        if processes.is_main_process:
+            print("a step of", seconds, "seconds", flush=True)
+            time.sleep(seconds)
+        processes.wait_for_everyone()
+"""
+    started, said = launch(["-c", program], 2, silence)
+    wait_until(lambda: said[0].exists() and "a step of 4 seconds" in said[0].read_text())
+    for number in (signal.SIGSTOP, signal.SIGCONT):  # as Ctrl-Z and fg do
+        for process in started:
+            os.kill(process, number)
+        time.sleep(1.5 * silence)
+    assert [forks.wait(process) for process in started] == [0, 0], [path.read_text() for path in said]
+
+
+def test_processes_that_meet_and_cannot_connect_say_what_to_set(forks, launch):
+    program = """
+import os, time
+from sddm.training import devices, heartbeat
+if os.environ["RANK"] == "0":
+    devices.accelerator()
+store = heartbeat._meet(60)
+time.sleep(60)
+"""
+    started, said = launch(["-c", program], 2, 1)
+    try:
+        assert forks.wait(started[0], 30) == 6
+    finally:
+        os.kill(started[1], signal.SIGKILL)
+        forks.wait(started[1])
+    last = said[0].read_text()
+    assert "cannot connect to each other" in last
+    assert "GLOO_SOCKET_IFNAME" in last
+    assert "NCCL_SOCKET_IFNAME" in last
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_whose_others_do_not_come_says_where_it_waited(monkeypatch, rank):
+    port = free_port()
+    for name, value in {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(LostProcessError, match=f"waited 1 seconds at MASTER_ADDR=127.0.0.1, MASTER_PORT={port}"):
+        heartbeat._meet(1.0)
+
+
+def test_a_silence_that_is_no_number_of_seconds_is_a_sentence(monkeypatch):
+    monkeypatch.setenv("SDDM_SILENCE", "soon")
+    with pytest.raises(ValueError, match="SDDM_SILENCE must be a number of seconds, at least 1, but it is 'soon'"):
+        heartbeat._patience()
 
 
 def test_weights_split_between_processes_train_as_whole_ones_and_one_process_can_go_on(run, text, alone, tmp_path):

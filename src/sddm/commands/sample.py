@@ -31,7 +31,8 @@ from sddm.errors import BadCheckpointError
 from sddm.randomness import draw_seeds
 from sddm.recipe import SamplingConfig
 from sddm.training.config import MAX_SEED
-from sddm.training.devices import accelerator, noticing_lost_processes, on_main
+from sddm.training.devices import accelerator, on_main
+from sddm.training.heartbeat import noticing_lost_processes
 
 MOST = {"num": 10_000_000, "seed": MAX_SEED, "length": MAX_LENGTH}
 """Numbers above which a typing error is more likely than intent, or memory ends."""
@@ -84,7 +85,7 @@ def run(command: SampleCommand) -> None:
         decoder.check_ending(command.out)
         runs.check_file_place(command.out)
     processes = accelerator()
-    with noticing_lost_processes(processes.num_processes), _place(command.out, command.overwrite, processes) as folder:
+    with noticing_lost_processes(), _place(command.out, command.overwrite, processes) as folder:
         diffusion = diffusion.to(processes.device)
         parts = _Parts(folder, _job(command, diffusion, condition))
         batches = [

@@ -18,7 +18,8 @@ from sddm.fit import few_positions
 from sddm.pool import check_process
 from sddm.recipe import ModelConfig
 from sddm.training import TrainingConfig, train
-from sddm.training.devices import accelerator, check_alike, claimed, noticing_lost_processes, on_main
+from sddm.training.devices import accelerator, check_alike, claimed, on_main
+from sddm.training.heartbeat import noticing_lost_processes
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def run(command: TrainCommand) -> None:
             file=sys.stderr,
         )
 
-    with noticing_lost_processes(processes), claimed(job, folder):
+    with noticing_lost_processes(), claimed(job, folder):
         check_alike(job, {"data": fingerprint})
         on_main(job, begin)
         train(

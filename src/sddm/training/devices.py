@@ -6,30 +6,35 @@ few need it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, broadcast_object_list, gather_object
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, broadcast_object_list, gather_object
 from torch import Tensor, nn
 
 from sddm import _checks, _files
 from sddm.diffusion import Diffusion
-from sddm.errors import LostProcessError
 from sddm.networks.transformer import Block
+from sddm.training.heartbeat import joining, launched
 
-LOST = re.compile("gloo|nccl|connection|peer|socket|broken pipe|timed out", re.IGNORECASE)
+LONGEST_WAIT = timedelta(hours=24)
+"""How long a process waits for the others: they live (`heartbeat` sees to that), and may sample or save for hours."""
 
 
 def accelerator() -> Accelerator:
     """The process group that the launcher made (accelerate launch, torchrun), or this process alone."""
-    # Where torch has no CUDA, accelerate has to be told to join the processes on the CPU.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # such as the mark of given tokens
-    return Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[unused])
+    wait = InitProcessGroupKwargs(timeout=LONGEST_WAIT)
+    with joining() if launched() and not torch.distributed.is_initialized() else nullcontext():
+        # Where torch has no CUDA, accelerate has to be told to join the processes on the CPU.
+        joined = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[unused, wait])
+        joined.wait_for_everyone()
+    return joined
 
 
 def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
@@ -110,17 +115,3 @@ def split_like(value: Tensor, example: Any) -> Tensor:
     from torch.distributed.tensor import distribute_tensor
 
     return distribute_tensor(value, example.device_mesh, example.placements)
-
-
-@contextmanager
-def noticing_lost_processes(processes: int) -> Iterator[None]:
-    """Turn the errors of a broken connection into a sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        if processes == 1 or not LOST.search(str(error)):
-            raise
-        raise LostProcessError(
-            "Another process of this run ended or cannot be reached, so this one ends too. Look at the output of the "
-            "others for the reason, then start all of them again with --resume."
-        ) from error

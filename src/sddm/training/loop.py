@@ -27,17 +27,9 @@ from sddm.training import checkpoints
 from sddm.training.batches import Batches, Epochs, generator_of, seed_of
 from sddm.training.checkpoints import Checkpoint
 from sddm.training.config import TrainingConfig
-from sddm.training.devices import (
-    Runner,
-    accelerator,
-    check_alike,
-    claimed,
-    noticing_lost_processes,
-    sharded,
-    split_like,
-    whole,
-)
+from sddm.training.devices import Runner, accelerator, check_alike, claimed, sharded, split_like, whole
 from sddm.training.ema import EMA
+from sddm.training.heartbeat import noticing_lost_processes
 from sddm.training.optimizers import OPTIMIZERS
 from sddm.training.recipe import check_recipe, recipe_of
 from sddm.training.report import Report
@@ -80,7 +72,7 @@ def train(
     folder = None if out is None else Path(out)
     trainer = Trainer(diffusion, config, loss, fingerprint)
     processes = trainer.accelerator
-    with noticing_lost_processes(processes.num_processes), wishes_to_stop() as wish, claimed(processes, folder):
+    with noticing_lost_processes(), wishes_to_stop() as wish, claimed(processes, folder):
         check_alike(processes, trainer.recipe)
         if resume and folder is not None:
             trainer.load(checkpoints.newest(folder / CHECKPOINTS))
