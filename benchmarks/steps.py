@@ -55,7 +55,7 @@ def turns(process: Uniform, law: Tensor, t: float, s: float, now: float, euler: 
     own = p.flatten()[:, None]
     other = p.flatten()[torch.arange(2**DIM)[:, None] ^ 2 ** torch.arange(DIM).flip(0)]
     if euler:
-        return ((t - s) * float(process.schedule.rate(now)) * other / own).clamp(max=1)
+        return (float(process.schedule.integral(s, t)) * other / own).clamp(max=1)
     since_now, since_t = (float(torch.exp(-2 * process.schedule.integral(s, u))) for u in (now, t))
     earlier = ((own / (own + other) - (1 - since_now) / 2) / since_now).clamp(0, 1)
     stay, turn = earlier * (1 + since_t) / 2, (1 - earlier) * (1 - since_t) / 2

@@ -313,6 +313,14 @@ def corrector_laws(diffusion, s, tau, dim):
     return jump_or_stay(states, tau * rates)
 
 
+def finishing_laws(diffusion, t, dim):
+    """Whatever is still MASK after the last step, from t to 0, is drawn from its conditional at t."""
+    states, marginals = _predictions(diffusion, t, dim)
+    num_states, num_symbols = diffusion.process.num_states, diffusion.process.num_symbols
+    own = torch.nn.functional.one_hot(states, num_symbols).double()
+    return torch.where((states == num_states)[..., None], marginals.log_x0.double().exp(), own)
+
+
 def as_kernel(laws, num_symbols):
     """The kernel on the whole space when every position draws from its law by itself, row = from."""
     states = all_states(num_symbols, laws.shape[1])
