@@ -1,4 +1,4 @@
-"""Models made from other models: restricted to the values that a position can have, and made bolder or shyer."""
+"""Models made from other models: restricted to the values that a position can have, or at another temperature."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.marginals.base import MarginalModel, Marginals
-from sddm.processes import Process
+from sddm.processes import Process, Undoable
 from sddm.query import Query
 
 
 class Wrapper(MarginalModel):
-    """A model whose answers are changed; what it needs and promises is as it was."""
+    """A model whose answers are changed. The inner model's requirements and guarantees are unchanged."""
 
     def __init__(self, model: MarginalModel) -> None:
         super().__init__()
@@ -64,13 +64,26 @@ class Restricted(Wrapper):
 
 
 class Tempered(Wrapper):
-    """p^(1 / temperature), normalised: below 1 the likely becomes likelier, above 1 all becomes more alike."""
+    """p_{0|t}(. | x_t^{\\d})^(1 / temperature), normalised: sharpened below temperature 1, flattened above.
+
+    Only the law of the data is changed, never the noise. A model of x_t has its law of x_0 by undoing the noise:
+    p_t = p_{0|t} P_{0->t}. To sharpen p_t itself would change how the process runs backwards, and what it draws would
+    not be data.
+    """
 
     def __init__(self, model: MarginalModel, temperature: float) -> None:
         super().__init__(model)
         self.temperature = _checks.positive(temperature, "temperature")
 
     def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
-        if marginals.log_x0 is None:
-            return Marginals(F.log_softmax(marginals.log_xt / self.temperature, dim=-1))
-        return Marginals.from_x0(F.log_softmax(marginals.log_x0 / self.temperature, dim=-1), process, query.t)
+        log_x0 = marginals.log_x0
+        if log_x0 is None:
+            if not isinstance(process, Undoable):
+                raise ValueError(
+                    f"temperature: this model predicts x_t directly, and the noise of {type(process).__name__} cannot "
+                    "be undone, so the law of x_0 is not known. Use temperature 1, or a model with implicit=True."
+                )
+            log_x0 = process.pull_by(marginals.log_xt.exp(), process.tau(0.0, query.t)).log()
+        data = F.log_softmax(log_x0[..., : process.num_states] / self.temperature, dim=-1)
+        padded = F.pad(data, (0, process.num_symbols - process.num_states), value=-float("inf"))  # x_0 is never MASK
+        return Marginals.from_x0(padded, process, query.t)
