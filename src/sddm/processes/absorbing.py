@@ -62,8 +62,9 @@ class Absorbing(Process):
     ) -> Float[Tensor, "batch dim symbols"]:
         a, gone = self._stay(tau, log_p.dtype)
         masked = log_p[..., self.mask :].exp()
-        # p sums to one, so the data states hold 1 - masked of it.
-        return torch.cat([torch.log(a) + log_p[..., : self.mask], torch.log(masked + gone * (1 - masked))], dim=-1)
+        masked = masked + gone * (1 - masked)  # p sums to one, so the data states hold 1 - masked of it
+        at_mask = torch.where(masked > 0, masked, 1).log().where(masked > 0, -torch.inf)  # the gradient of log 0 is NaN
+        return torch.cat([torch.log(a) + log_p[..., : self.mask], at_mask], dim=-1)
 
     def pull_by(
         self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
