@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm._modes import evaluating
 from sddm.diffusion import Diffusion
 from sddm.losses import ct_elbo
 from sddm.processes import HORIZON
@@ -58,14 +59,9 @@ def bound(
     )
     _checks.whole(batch_size, "batch_size", 1)
     _checks.generator(generator)
-    training = diffusion.training
-    diffusion.eval()
-    try:
-        with torch.inference_mode():
-            integral, error = _integral(diffusion, x0, num_times, generator, batch_size)
-            return Bound(_prior_divergence(diffusion, x0) + integral, error, x0.shape[1])
-    finally:
-        diffusion.train(training)
+    with evaluating(diffusion), torch.inference_mode():
+        integral, error = _integral(diffusion, x0, num_times, generator, batch_size)
+        return Bound(_prior_divergence(diffusion, x0) + integral, error, x0.shape[1])
 
 
 def _integral(

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from sddm import _checks
 from sddm._memory import keep_freed_memory
+from sddm._modes import evaluating
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.marginals import Tempered
@@ -97,7 +98,7 @@ def sample(
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
     grid: a rule for the times of the steps, or the times themselves (then `steps` is not used).
     length: the number of positions, for a model that takes any.
-    temperature: below 1, each conditional is sharpened to its likely values; above 1, flattened.
+    temperature: below 1, each conditional of the data is sharpened; above 1, flattened. See `Tempered`.
     seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     progress: a progress bar; by default, when a terminal watches.
 
@@ -108,7 +109,7 @@ def sample(
     _checks.whole(num, "num", 1)
     if temperature != 1.0:
         tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
-        diffusion = Diffusion(diffusion.process, tempered).train(diffusion.training)
+        diffusion = Diffusion(diffusion.process, tempered)
     step = _choose_step(diffusion, sampler)
     if corrector is not None and not isinstance(corrector, Corrector):
         raise TypeError(
@@ -136,8 +137,6 @@ def sample(
     _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
 
     keep_freed_memory()
-    training = diffusion.training
-    diffusion.eval()
     starts = range(0, num, batch_size)
     bar = tqdm(
         total=len(starts) * (len(times) - 1),
@@ -147,14 +146,11 @@ def sample(
         disable=not (sys.stderr.isatty() if progress is None else progress),
     )
     batches = []
-    try:
-        with torch.inference_mode(), bar:
-            for first in starts:
-                rows = slice(first, min(first + batch_size, num))
-                tell = _teller(rows, len(times) - 1, callback, bar)
-                batches.append(_sample_batch(diffusion, seeds[rows], length, times, step, corrector, known, rows, tell))
-    finally:
-        diffusion.train(training)
+    with evaluating(diffusion), torch.inference_mode(), bar:
+        for first in starts:
+            rows = slice(first, min(first + batch_size, num))
+            tell = _teller(rows, len(times) - 1, callback, bar)
+            batches.append(_sample_batch(diffusion, seeds[rows], length, times, step, corrector, known, rows, tell))
     # Out of inference mode, so that the caller may train on what was sampled.
     return torch.cat(batches).clone()
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sddm import _checks, _files
 from sddm._memory import keep_freed_memory
+from sddm._modes import evaluating
 from sddm.data.arrays import TokenArray
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError, DivergedError, StoppedError
@@ -239,13 +240,11 @@ class Trainer:
 
     def evaluate(self, held_out: Int[Tensor, "apart dim"] | TokenArray | None, folder: Path, reporter: Report) -> None:
         """Loss and bound of the averaged weights on held-out data, and a few samples of them."""
-        self.diffusion.eval()
-        with self.average.applied(), torch.no_grad():
+        with evaluating(self.diffusion), self.average.applied(), torch.no_grad():
             if held_out is not None:
                 reporter.metrics(self.step, self.runner(lambda diffusion: self._scores(diffusion, held_out)))
             if self.diffusion.decoder is not None:
                 self._show(folder)
-        self.diffusion.train()
 
     def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "apart dim"] | TokenArray) -> dict[str, float]:
         generator = generator_of(self.config.seed, "held out", 0)
