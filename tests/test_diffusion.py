@@ -256,23 +256,29 @@ def test_a_model_that_no_table_names_is_refused(tmp_path):
 def test_a_repository_of_the_hub_is_fetched(saved, monkeypatch):
     asked = []
 
-    def fetch(name, allow_patterns):
-        asked.append((name, allow_patterns))
+    def fetch(name, revision, allow_patterns):
+        asked.append((name, revision, allow_patterns))
         return str(saved)
 
     monkeypatch.setattr("sddm.diffusion.snapshot_download", fetch)
     assert Diffusion.from_pretrained("somebody/something").length == DIM
-    assert asked == [("somebody/something", ["config.json", "model.safetensors"])]
+    Diffusion.from_pretrained("somebody/something", revision="v2")
+    assert asked == [("somebody/something", r, ["config.json", "model.safetensors"]) for r in (None, "v2")]
 
 
 @pytest.mark.parametrize("failure", [HFValidationError("no such name"), OSError("no network")])
 def test_what_is_neither_here_nor_on_the_hub_is_named(failure, monkeypatch):
-    def fetch(name, allow_patterns):
+    def fetch(name, **options):
         raise failure
 
     monkeypatch.setattr("sddm.diffusion.snapshot_download", fetch)
     with pytest.raises(FileNotFoundError, match="'no/where' is neither a directory nor a repository"):
         Diffusion.from_pretrained("no/where")
+
+
+def test_a_directory_has_no_revisions(saved):
+    with pytest.raises(ValueError, match=r"is a directory: it has no revisions\. Leave it out"):
+        Diffusion.from_pretrained(saved, revision="main")
 
 
 def test_a_directory_without_a_config_is_no_saved_diffusion(tmp_path):

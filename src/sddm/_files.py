@@ -83,7 +83,7 @@ def locked(folder: Path, subject: Path) -> Iterator[None]:
         with suppress(FileNotFoundError):  # its last holder deleted the folder
             lock = _lock(folder / LOCK)
             if lock is None:
-                holder = (folder / LOCK).read_text(encoding="utf-8") or "another process"
+                holder = (folder / LOCK).read_text(encoding="utf-8").strip() or "another process"
                 raise BusyError(
                     f"{str(subject)!r} is in use: {holder} is at work on it. "
                     "Wait until it has ended, or name another place with --out."

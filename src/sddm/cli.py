@@ -6,7 +6,9 @@ import contextlib
 import errno
 import importlib
 import io
+import os
 import re
+import signal
 import sys
 import traceback
 import warnings
@@ -30,6 +32,8 @@ USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its op
     f"  {name:10s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )
 DEBUG = "--debug"
+NO_READER = 128 + signal.SIGPIPE
+"""The exit code of a command whose output goes into a pipe that was closed."""
 NO_MEMORY = re.compile("out of memory|allocate memory", re.IGNORECASE)
 """How torch says so, in an error of no class of its own."""
 
@@ -37,6 +41,7 @@ NO_MEMORY = re.compile("out of memory|allocate memory", re.IGNORECASE)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `sddm COMMAND ...`. With --debug an error shows where it came from."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     debug = DEBUG in given
     given = [argument for argument in given if argument != DEBUG]
     try:
@@ -44,18 +49,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.filterwarnings("always", category=UserWarning, module=r"sddm\.")
             warnings.showwarning = _one_line
             _run(given)
+        sys.stdout.flush()
         _leave_other_processes()
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(NO_READER)
     except (RunError, ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not NO_MEMORY.search(str(error)):
             raise
         if debug:
             traceback.print_exc()
-        print(f"sddm: {_first_sentences(error)}", file=sys.stderr)
+        _say(_first_sentences(error))
         if not isinstance(error, LostProcessError):
             _leave_other_processes()
         sys.exit(_exit_code(error))
     except KeyboardInterrupt:
-        print("sddm: stopped.", file=sys.stderr)
+        _say("stopped.")
         sys.exit(130)
 
 
@@ -80,6 +89,7 @@ def _parse(name: str, options: Any, rest: list[str]) -> Any:
             return tyro.cli(options, prog=f"sddm {name}", args=rest, default=default, config=config)
     except SystemExit as stop:
         if not stop.code:
+            sys.stdout.flush()
             raise
         if isinstance(stop.__context__, ValueError):  # a check of our own, whose sentence stands for itself
             raise stop.__context__ from None
@@ -124,6 +134,20 @@ def _resumed(rest: list[str]) -> Any:
     return resumed(folder)
 
 
+def _open_closed_streams() -> None:
+    """Give a process that was started without standard output or error (>&-) a place to write to."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """Forget what could not be printed, which Python would else try once more at the end."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _leave_other_processes() -> None:
     """End the group of processes while all of them are there; torch aborts if its threads run to the very end."""
     distributed: Any = sys.modules.get("torch.distributed")
@@ -152,4 +176,9 @@ def _first_sentences(error: BaseException) -> str:
 
 
 def _one_line(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-    print(f"sddm: warning: {message}", file=sys.stderr)
+    _say(f"warning: {message}")
+
+
+def _say(sentence: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        print(f"sddm: {sentence}", file=sys.stderr)

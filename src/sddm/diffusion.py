@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,6 @@ import torch
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sddm import _checks, _files
@@ -25,6 +25,7 @@ from sddm.query import Query
 from sddm.schedules import SCHEDULES
 
 FORMAT = 2
+TRANSFORMERS = ("hollow-transformer", "denoiser", "transformer-energy")
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 
 
@@ -125,19 +126,33 @@ class Diffusion(nn.Module):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Diffusion:
-        """Build what `config` described, with fresh weights."""
-        types = saved_types()
-        decoder = config.get("decoder")
-        return cls(build(config["process"], types), build(config["model"], types), decoder and build(decoder, types))
+    def from_config(cls, config: dict[str, Any], name: str = "The config") -> Diffusion:
+        """Build what `config` described, with fresh weights; `name` is that of the config in an error."""
+        if config["format"] == 1:
+            config = _with_sizes(config)
+        types, decoder = saved_types(), config.get("decoder")
+        try:
+            return cls(build(config["process"], types), build(config["model"], types), build(decoder, types))
+        except Exception as error:  # whatever goes wrong here, the config is to blame
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ValueError(f"{name} describes no model that can be built: {reason}") from error
 
     @classmethod
-    def from_pretrained(cls, source: str | Path, device: str | torch.device = "cpu") -> Diffusion:
-        """Load from a directory, or from a repository of the Hugging Face hub ("owner/name")."""
+    def from_pretrained(
+        cls, source: str | Path, device: str | torch.device = "cpu", revision: str | None = None
+    ) -> Diffusion:
+        """Load from a directory, or from a repository of the Hugging Face hub ("owner/name").
+
+        revision: a branch, a tag or a commit of the repository; the newest state of its main branch if not given.
+        """
         device = _checks.available_device(device)
-        directory = _locate(source)
-        diffusion = cls.from_config(_read_config(directory / CONFIG_FILE))
-        _load_weights(diffusion.model, directory / WEIGHTS_FILE)
+        directory = _locate(source, revision)
+        config = _read_config(directory / CONFIG_FILE)
+        diffusion = cls.from_config(config, str(directory / CONFIG_FILE))
+        path = directory / WEIGHTS_FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"{directory} holds no {WEIGHTS_FILE}: its weights are missing.")
+        load_weights(diffusion.model.state_dict(), _files.load_tensors(path)[1], str(path))
         return diffusion.to(device).eval()
 
     def push_to_hub(self, repository: str, *, private: bool | None = None, token: str | None = None) -> str:
@@ -184,14 +199,16 @@ def saved_types() -> dict[str, type]:
     return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **DECODERS, "sizes": Sizes, "places": Places}
 
 
-def _locate(source: str | Path) -> Path:
+def _locate(source: str | Path, revision: str | None) -> Path:
     if _path(source, "source").is_dir():
+        _checks.require(revision is None, f"{str(source)!r} is a directory: it has no revisions. Leave it out.")
         return Path(source)
     try:
-        return Path(snapshot_download(str(source), allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
+        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise FileNotFoundError(
-            f"{str(source)!r} is neither a directory nor a repository that could be fetched from the hub."
+            f"{str(source)!r} is neither a directory nor a repository that could be fetched from the hub"
+            + (f" at revision {revision!r}." if revision else ".")
         ) from error
 
 
@@ -201,15 +218,21 @@ def _path(value: Any, name: str) -> Path:
     return Path(value)
 
 
-def _load_weights(model: MarginalModel, path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path.parent} holds no {path.name}: its weights are missing.")
-    try:
-        model.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} does not hold the weights of the model in {CONFIG_FILE}: {error}. Save the model again."
-        ) from error
+@torch.no_grad()
+def load_weights(own: Mapping[str, Tensor], found: Mapping[str, Tensor], where: str) -> None:
+    """Copy tensors of the same names, shapes and kinds; `where` they were found is named if they are others."""
+    for name in sorted(own.keys() | found.keys()):
+        old, new = own.get(name), found.get(name)
+        if old is None or new is None or old.shape != new.shape or old.is_floating_point() != new.is_floating_point():
+            raise ValueError(
+                f"{where} does not hold the weights of this model: {name} is {_form(new)} there, but {_form(old)} in "
+                "the model. Save the model again."
+            )
+        old.copy_(new)
+
+
+def _form(value: Tensor | None) -> str:
+    return "missing" if value is None else f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -217,8 +240,21 @@ def _read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path.parent} holds no {path.name}: it is not a saved diffusion.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}. The file is damaged; save the model again.") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT or not {"process", "model"} <= config.keys():
+    known = isinstance(config, dict) and config.get("format") in (1, FORMAT)
+    if not known or not {"process", "model"} <= config.keys():
         raise ValueError(f"{path} is not the config of a diffusion saved by this version (format {FORMAT}).")
     return config
+
+
+def _with_sizes(part: Any) -> Any:
+    """A part of a config of format 1, in which a transformer had its sizes and places among its other arguments."""
+    if not isinstance(part, dict):
+        return part
+    part = {name: _with_sizes(value) for name, value in part.items()}
+    if part.get("type") in TRANSFORMERS:
+        for family in (Sizes, Places):
+            names = {field.name for field in fields(family)} & part.keys()
+            part[family.__name__.lower()] = {"type": family.__name__.lower(), **{n: part.pop(n) for n in names}}
+    return part

@@ -1,4 +1,4 @@
-"""Failures that end a command, each with its exit code. (Bad arguments and bad data are ValueError or TypeError.)
+r"""Failures that end a command, each with its exit code. (Bad arguments and bad data are ValueError or TypeError.)
 
 | exit code | meaning |
 |---|---|
@@ -10,6 +10,7 @@
 | 6 | another process of the same run ended, is silent or cannot be reached |
 | 7 | another job is at work in the same folder |
 | 130, 143 | stopped by Ctrl-C or by SIGTERM, after a checkpoint |
+| 141 | nobody reads the output any more, as after `sddm ... \| head -1` |
 """
 
 from __future__ import annotations
@@ -53,4 +54,4 @@ class StoppedError(RunError):
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
-        self.exit_code = 128 + signal
+        self.signal, self.exit_code = signal, 128 + signal

@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sddm import Diffusion, _files
+from sddm import Diffusion, _files, recipe
 from sddm.cli import main
 from sddm.commands import runs
 from sddm.training import Epochs, checkpoints
@@ -134,7 +134,7 @@ def test_a_signal_stops_a_run_after_a_checkpoint_and_the_run_goes_on(
     ended, said = ends(arguments, capsys)
     assert ended == code
     assert "Stopped after step 8 of 12." in said
-    assert "go on with --resume" in said
+    assert "Go on with --resume" in said
     assert checkpoints.newest(tmp_path / "run" / "checkpoints").step == 8
     assert ends([*arguments, "--resume"], capsys)[0] == 0
     assert same(weights(straight), weights(tmp_path / "run"))
@@ -225,6 +225,25 @@ def test_a_damaged_record_of_the_run_is_named(run, capsys, content):
     code, said = ends(["train", "--out", run, "--resume"], capsys)
     assert code == 3
     assert "run.json is damaged" in said
+
+
+def test_a_record_with_any_value_changed_is_named(run, capsys):
+    value = json.loads((run / "run.json").read_text())
+    value["options"]["architecture"]["layers"] = 10**9
+    (run / "run.json").write_text(json.dumps(value))
+    shutil.rmtree(run / "model")
+    for command in (["train", "--resume", "--out"], ["sample"], ["evaluate"]):
+        code, said = ends([*command, run], capsys)
+        assert code == 3
+        assert "run.json is damaged: it does not hold what was written" in said
+
+
+def test_samples_are_not_drawn_from_a_checkpoint_of_another_model(run, capsys):
+    shutil.rmtree(run / "model")
+    checkpoints.save(run / "checkpoints", checkpoints.Checkpoint(99, {}, {"average.x": torch.zeros(2)}), keep=1)
+    code, said = ends(["sample", run], capsys)
+    assert code == 2
+    assert "does not hold the weights of this model" in said
 
 
 def test_a_checkpoint_that_is_read_is_the_one_that_was_written(tmp_path):
@@ -381,9 +400,7 @@ def test_the_same_seed_gives_the_same_samples_from_the_command_line_from_python_
 
 def test_a_sampling_job_that_was_interrupted_goes_on(run, tmp_path, monkeypatch, capsys):
     whole = sampled(run, tmp_path, capsys, "--batch-size", "2", name="whole.txt")
-    from sddm.commands import sample as command
-
-    made, ordinary = [], command.sample
+    made, ordinary = [], recipe.sample
 
     def interrupted(*arguments, **options):
         if len(made) == 2:
@@ -392,10 +409,10 @@ def test_a_sampling_job_that_was_interrupted_goes_on(run, tmp_path, monkeypatch,
         return ordinary(*arguments, **options)
 
     arguments = ["sample", run, "--num", "7", "--steps", "5", "--batch-size", "2", "--out", tmp_path / "made.txt"]
-    monkeypatch.setattr(command, "sample", interrupted)
+    monkeypatch.setattr(recipe, "sample", interrupted)
     assert ends(arguments, capsys)[0] == 130
     assert not (tmp_path / "made.txt").exists()
-    monkeypatch.setattr(command, "sample", lambda *a, **o: made.append(1) or ordinary(*a, **o))
+    monkeypatch.setattr(recipe, "sample", lambda *a, **o: made.append(1) or ordinary(*a, **o))
     assert ends(arguments, capsys)[0] == 0
     assert len(made) == 4  # none of the four batches was made twice
     assert (tmp_path / "made.txt").read_bytes() == whole

@@ -1,9 +1,11 @@
 """Commands that run at the same time, and what others put into the folders that they use."""
 
+import fcntl
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,9 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sddm import _files
+from sddm import _files, recipe
 from sddm.cli import main
-from sddm.commands import sample as command
 from sddm.errors import BusyError
 from sddm.training import checkpoints
 
@@ -53,25 +54,26 @@ def ends(arguments, capsys):
     return code, told.out, told.err
 
 
-def started(arguments, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-m", "sddm", *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+HOLDER = """
+import fcntl, os, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print(f"process {os.getpid()} on this host", file=file, flush=True)
+print("held", flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture
-def in_use(tmp_path):
+def in_use():
     """Have another process hold the lock of a folder until the test ends."""
     holders = []
 
     def hold(folder):
-        code = f"import time; from pathlib import Path; from sddm import _files; f = Path({str(folder)!r})\n"
-        code += "with _files.locked(f, f): print('held', flush=True); time.sleep(600)"
-        holders.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
+        folder.mkdir(parents=True, exist_ok=True)
+        holders.append(
+            subprocess.Popen([sys.executable, "-c", HOLDER, str(folder / ".lock")], stdout=subprocess.PIPE, text=True)
+        )
         assert holders[-1].stdout.readline() == "held\n"
         return holders[-1]
 
@@ -84,12 +86,12 @@ def in_use(tmp_path):
 # ---- samples -------------------------------------------------------------------------------------------------------
 
 
-def test_equal_commands_without_a_file_do_not_meet(run, tmp_path):
-    together = [started(["sample", run, "--num", "3", "--steps", "2"], TMPDIR=str(tmp_path)) for _ in range(2)]
-    told = [job.communicate(timeout=100) for job in together]
-    assert [job.returncode for job in together] == [0, 0], told
-    assert told[0][0] == told[1][0]
-    assert len(told[0][0].splitlines()) == 3
+def test_equal_commands_without_a_file_do_not_meet(run, tmp_path, forks):
+    logs = [tmp_path / f"{n}.txt" for n in range(4)]
+    jobs = [forks.start(["sample", run, "--num", "3", "--steps", "2"], log, TMPDIR=str(tmp_path)) for log in logs]
+    assert [forks.wait(job) for job in jobs] == [0] * 4, logs[0].read_text()
+    assert len({log.read_text() for log in logs}) == 1
+    assert len(logs[0].read_text().splitlines()) == 3
 
 
 def test_samples_that_are_printed_leave_nothing_in_the_temporary_folder_and_take_nothing_from_it(
@@ -97,20 +99,20 @@ def test_samples_that_are_printed_leave_nothing_in_the_temporary_folder_and_take
 ):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    seen, ordinary = [], command.sample
+    seen, ordinary = [], recipe.sample
 
     def watched(*arguments, **options):
         seen.append(list((tmp_path / "tmp").iterdir()))
         return ordinary(*arguments, **options)
 
-    monkeypatch.setattr(command, "sample", watched)
+    monkeypatch.setattr(recipe, "sample", watched)
     assert ends(["sample", run, "--num", "4", "--steps", "2", "--batch-size", "2"], capsys)[0] == 0
     assert seen == [[], []]
     assert not list((tmp_path / "tmp").iterdir())
 
 
 def interrupted_after_one_batch(arguments, monkeypatch, capsys):
-    made, ordinary = [], command.sample
+    made, ordinary = [], recipe.sample
 
     def interrupted(*positional, **options):
         if made:
@@ -119,7 +121,7 @@ def interrupted_after_one_batch(arguments, monkeypatch, capsys):
         return ordinary(*positional, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(command, "sample", interrupted)
+        patch.setattr(recipe, "sample", interrupted)
         assert ends(arguments, capsys)[0] == 130
 
 
@@ -178,8 +180,6 @@ def test_a_lock_can_be_taken_again_by_its_own_process_and_is_free_afterwards(tmp
         pass
     lock = os.open(tmp_path / ".lock", os.O_RDWR)
     assert os.read(lock, 10) == b""
-    import fcntl
-
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with pytest.raises(BusyError), _files.locked(tmp_path, tmp_path):
         pass
@@ -239,62 +239,67 @@ def test_options_that_decide_the_steps_cannot_change_when_a_run_goes_on(run, cap
 def test_a_checkpoint_of_an_older_version_which_does_not_say_whose_it_is_is_taken(run, capsys):
     path = checkpoints.paths(run / "checkpoints")[0]
     value = checkpoints.read(path)
-    del value.state["recipe"]
+    del value.state["identity"]
     checkpoints.save(run / "checkpoints", value, keep=1)
     assert ends(["train", "--out", run, "--resume", "--steps", "8"], capsys)[0] == 0
 
 
-def test_processes_with_different_data_all_stop_with_a_sentence(text, tmp_path):
-    import socket
-
+def test_processes_with_different_data_all_stop_with_a_sentence(text, tmp_path, forks):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
     other = tmp_path / "other.txt"
     other.write_text(text.read_text().replace("a cat ran", "a dog ran"))
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    arguments = ["train", "--out", tmp_path / "run", *SHORT, "--data"]
     jobs = [
-        started(
-            ["train", "--data", data, "--out", tmp_path / "run", *SHORT], **place, RANK=str(rank), LOCAL_RANK=str(rank)
-        )
+        forks.start([*arguments, data], tmp_path / f"{rank}.txt", **place, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank, data in enumerate((text, other))
     ]
-    told = [job.communicate(timeout=100)[1] for job in jobs]
-    assert [job.returncode for job in jobs] == [2, 2], told
-    for said in told:
-        assert "sddm: The processes of this run differ in their data: process" in said
-        assert "Traceback" not in said
+    assert [forks.wait(job) for job in jobs] == [2, 2]
+    for rank in range(2):
+        said = (tmp_path / f"{rank}.txt").read_text()
+        assert said.startswith("sddm: The processes of this run differ in their data: process")
+        assert len(said.splitlines()) == 1
     assert not (tmp_path / "run" / "run.json").exists()
 
 
 # ---- processes that are killed while they write ---------------------------------------------------------------------
 
 KILLED = """
-import resource, signal, sys
+import os, resource, signal, sys
 from pathlib import Path
 import torch
 from sddm import _files
-folder, moment = Path(sys.argv[1]), sys.argv[2]
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-if moment == "writing":  # the system itself kills it in the middle of the write
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-else:
-    setattr(_files, "sync", lambda path: signal.raise_signal(signal.SIGKILL))
-_files.save_tensors(folder / "weights.safetensors", {"x": torch.ones(100_000)})
+for moment in ("writing", "syncing"):
+    child = os.fork()
+    if child == 0:
+        if moment == "writing":  # the system itself kills it in the middle of the write
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        else:
+            setattr(_files, "sync", lambda path: signal.raise_signal(signal.SIGKILL))
+        _files.save_tensors(Path(sys.argv[1], moment, "weights.safetensors"), {"x": torch.ones(100_000)})
+        os._exit(0)
+    print(-os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.parametrize(("moment", "number"), [("writing", signal.SIGXFSZ), ("syncing", signal.SIGKILL)])
-def test_what_a_process_leaves_that_is_killed_while_it_writes_is_removed_by_the_next(tmp_path, moment, number):
-    _files.save_tensors(tmp_path / "weights.safetensors", {"x": torch.zeros(3)})
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), moment], capture_output=True, text=True)
-    assert killed.returncode == -number, killed.stderr
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"]
-    assert len(left) > 1
-    assert torch.equal(load_file(tmp_path / "weights.safetensors")["x"], torch.zeros(3))
-    _files.write_text(tmp_path / "other.txt", "whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.txt", "weights.safetensors"]
+def test_what_processes_leave_that_are_killed_while_they_write_is_removed_by_the_next(tmp_path):
+    for moment in ("writing", "syncing"):
+        (tmp_path / moment).mkdir()
+        _files.save_tensors(tmp_path / moment / "weights.safetensors", {"x": torch.zeros(3)})
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True)
+    assert killed.stdout.split() == [str(int(signal.SIGXFSZ)), str(int(signal.SIGKILL))], killed.stderr
+    for moment in ("writing", "syncing"):
+        folder = tmp_path / moment
+        assert [path.name for path in folder.rglob("*") if path.is_file() and path.name != ".lock"] != [
+            "weights.safetensors"
+        ]
+        assert torch.equal(load_file(folder / "weights.safetensors")["x"], torch.zeros(3))
+        _files.write_text(folder / "other.txt", "whole")
+        assert sorted(path.name for path in folder.iterdir()) == ["other.txt", "weights.safetensors"]
 
 
 def test_what_another_process_is_writing_is_left_alone(tmp_path):

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from sddm import _checks
+from sddm.errors import StoppedError
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.runner import Experiment, reproduce
 from sddm.experiments.synthetic import Synthetic
@@ -46,4 +47,7 @@ class ReproduceCommand:
 def run(command: ReproduceCommand) -> None:
     experiment = EXPERIMENTS[command.experiment](command.scale)
     work = command.work / f"{experiment.family}-{command.scale}"
-    reproduce(experiment, command.out, work, command.cells, command.repeats)
+    try:
+        reproduce(experiment, command.out, work, command.cells, command.repeats)
+    except StoppedError as stop:
+        raise StoppedError(f"{stop} The same command goes on from there.", stop.signal) from stop

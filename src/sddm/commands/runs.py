@@ -14,12 +14,12 @@ import tyro
 
 from sddm import _checks, _files
 from sddm.data import Dataset
-from sddm.diffusion import Diffusion
+from sddm.diffusion import Diffusion, load_weights
 from sddm.errors import BadCheckpointError
 from sddm.training import checkpoints
 from sddm.training.config import TrainingConfig
+from sddm.training.identity import lasting
 from sddm.training.loop import CHECKPOINTS, MODEL
-from sddm.training.recipe import lasting
 
 if TYPE_CHECKING:
     from sddm.commands.train import TrainCommand
@@ -43,7 +43,11 @@ def record(folder: Path, command: TrainCommand, fingerprint: str, data: Dataset,
         "diffusion": diffusion.config(),
         "versions": {"python": platform.python_version(), **packages},
     }
-    _files.write_json(folder / RUN_FILE, value)
+    _files.write_json(folder / RUN_FILE, {**value, "digest": _digest(value)})
+
+
+def _digest(value: dict[str, Any]) -> str:
+    return _files.digest(json.dumps(value, sort_keys=True), {})
 
 
 def recorded(folder: Path) -> dict[str, Any]:
@@ -54,8 +58,11 @@ def recorded(folder: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
         _checks.require(value["format"] == FORMAT, f"{path} was written by another version of sddm.")
         value["options"]["training"]["seed"], value["data"]["fingerprint"], value["diffusion"]["model"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise BadCheckpointError(f"{path} is damaged: {error}. Train again from the start.") from error
+    rest = {name: part for name, part in value.items() if name != "digest"}
+    if value.get("digest") not in (None, _digest(rest)):  # older versions wrote none
+        raise BadCheckpointError(f"{path} is damaged: it does not hold what was written. Train again from the start.")
     return value
 
 
@@ -113,7 +120,7 @@ def trained(source: str) -> Diffusion:
         if checkpoint is None:
             raise BadCheckpointError(f"The run in {str(folder)!r} has no checkpoint yet. Wait for its first one.")
         diffusion = Diffusion.from_config(recorded(folder)["diffusion"])
-        diffusion.load_state_dict(checkpoint.part("average"), strict=False)
+        load_weights(dict(diffusion.named_parameters()), checkpoint.part("average"), str(folder / CHECKPOINTS))
         return diffusion.eval()
     beside_runs = any(folder.parent.glob(f"*/{RUN_FILE}"))  # a slip in the name of one, and no repository
     if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")) or beside_runs:

@@ -14,6 +14,7 @@ from sddm import _checks
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.data import load
+from sddm.errors import StoppedError
 from sddm.fit import few_positions
 from sddm.pool import check_process
 from sddm.recipe import ModelConfig
@@ -97,15 +98,18 @@ def run(command: TrainCommand) -> None:
     with noticing_lost_processes(), claimed(job, folder):
         check_alike(job, {"data": fingerprint})
         on_main(job, begin)
-        train(
-            diffusion,
-            rows.tokens,
-            training,
-            held_out=apart.tokens,
-            out=folder,
-            resume=command.resume,
-            fingerprint=fingerprint,
-        )
+        try:
+            train(
+                diffusion,
+                rows.tokens,
+                training,
+                held_out=apart.tokens,
+                out=folder,
+                resume=command.resume,
+                fingerprint=fingerprint,
+            )
+        except StoppedError as stop:
+            raise StoppedError(f"{stop} Go on with --resume.", stop.signal) from stop
     if job.is_main_process:
         print(f"Done. Samples: sddm sample {folder} --num 16. Score: sddm evaluate {folder}", file=sys.stderr)
 

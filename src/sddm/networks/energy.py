@@ -18,6 +18,7 @@ from sddm.config import Configurable
 from sddm.networks.chunks import at_once, in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import TIME_SCALE, sinusoidal
+from sddm.networks.sizes import LARGEST
 from sddm.query import Query
 
 
@@ -83,9 +84,9 @@ class MLPEnergy(EnergyNetwork):
         super().__init__()
         self.length = _checks.whole(length, "length", 1)
         self.num_tokens = _checks.whole(num_tokens, "num_tokens", 2)
-        self.width = _checks.whole(width, "width", 2)
+        self.width = _checks.whole(width, "width", 2, LARGEST["width"])
         self.chunk_rows = _checks.whole(chunk_rows, "chunk_rows", 1)
-        _checks.whole(layers, "layers", 1)
+        _checks.whole(layers, "layers", 1, LARGEST["layers"])
         inputs = length if num_tokens == 2 else length * num_tokens
         self.time_scale = _checks.positive(time_scale, "time_scale")
         self.first = nn.Linear(inputs, width)

@@ -31,8 +31,8 @@ from sddm.training.config import TrainingConfig
 from sddm.training.devices import Runner, accelerator, check_alike, claimed, sharded, split_like, whole
 from sddm.training.ema import EMA
 from sddm.training.heartbeat import noticing_lost_processes
+from sddm.training.identity import check_identity, identity_of
 from sddm.training.optimizers import OPTIMIZERS
-from sddm.training.recipe import check_recipe, recipe_of
 from sddm.training.report import Report
 from sddm.training.signals import Wish, wishes_to_stop
 
@@ -74,7 +74,7 @@ def train(
     trainer = Trainer(diffusion, config, loss, fingerprint)
     processes = trainer.accelerator
     with noticing_lost_processes(), wishes_to_stop() as wish, claimed(processes, folder):
-        check_alike(processes, trainer.recipe)
+        check_alike(processes, trainer.identity)
         if resume and folder is not None:
             trainer.load(checkpoints.newest(folder / CHECKPOINTS))
         return trainer.run(data, held_out, folder, progress, report, wish)
@@ -87,7 +87,7 @@ class Trainer:
         self, diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None = None
     ) -> None:
         keep_freed_memory()
-        self.recipe = recipe_of(diffusion, config, loss, fingerprint)
+        self.identity = identity_of(diffusion, config, loss, fingerprint)
         self.config, self.loss = config, loss
         self.accelerator = accelerator()
         processes = self.accelerator.num_processes
@@ -146,7 +146,7 @@ class Trainer:
                     reporter.sync()
                     self.save(folder)
                 if stopped and not last:
-                    where = "" if folder is None else f" The checkpoint in {folder} is whole; go on with --resume."
+                    where = "" if folder is None else f" The checkpoint in {folder} is whole."
                     raise StoppedError(f"Stopped after step {self.step} of {config.steps}.{where}", stopped)
             return self.finish(folder)
         finally:
@@ -282,8 +282,14 @@ class Trainer:
         for name, weight in self.weights.items():
             for key, value in self.optimizer.state[weight].items():
                 tensors[f"optimizer.{name}/{key}"] = whole(value)
-        state = {"recipe": self.recipe, "average_steps": self.average.steps, "total": self.total, "count": self.count}
+        state = {
+            "identity": self.identity,
+            "average_steps": self.average.steps,
+            "total": self.total,
+            "count": self.count,
+        }
         if self.accelerator.is_main_process:
+            state["identity"] = self.identity
             checkpoints.save(folder / CHECKPOINTS, Checkpoint(self.step, state, tensors), self.config.keep)
 
     @torch.no_grad()
@@ -298,7 +304,7 @@ class Trainer:
                 "The checkpoint belongs to another model: its weights have other names or shapes. "
                 "Give the options that the run was started with, or another --out."
             )
-        check_recipe(checkpoint.state.get("recipe"), self.recipe)
+        check_identity(checkpoint.state.get("identity"), self.identity)
         for name, weight in self.weights.items():
             weight.copy_(split_like(weights[name], weight))
         with self.average.applied():

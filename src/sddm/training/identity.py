@@ -23,7 +23,7 @@ def lasting(config: TrainingConfig) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if name not in CHANGEABLE}
 
 
-def recipe_of(diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None) -> dict[str, Any]:
+def identity_of(diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None) -> dict[str, Any]:
     """What decides the steps of a run, as JSON."""
     try:
         model = _files.digest(json.dumps(diffusion.config(), sort_keys=True), {})
@@ -33,7 +33,7 @@ def recipe_of(diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerpr
     return {**lasting(config), "loss": name, "model": model, "data": fingerprint}
 
 
-def check_recipe(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> None:
+def check_identity(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> None:
     """Check that a checkpoint belongs to this run; those of older versions do not say."""
     for name, value in ours.items():
         if theirs is not None and theirs.get(name) != value:
