@@ -26,6 +26,7 @@ from sddm.pool import without_own_token
 from sddm.processes import Process
 from sddm.query import at_positions
 from sddm.randomness import CHUNK_ELEMENTS
+from sddm.shapes import Asked, AskedLaws, Times, Tokens
 
 TimeWeight = Callable[[Float64[Tensor, "batch"]], Tensor]
 """A weight for each time: (batch,) -> (batch,)."""
@@ -36,12 +37,12 @@ class Noised:
     """A batch of data at its times of noise, with what the model says of it at the evaluated positions."""
 
     process: Process
-    t: Float64[Tensor, "batch"]
-    x0: Int[Tensor, "batch num"]
-    xt: Int[Tensor, "batch num"]
+    t: Times
+    x0: Asked
+    xt: Asked
     marginals: Marginals
     sees_own_token: bool
-    posterior: Float[Tensor, "batch num symbols"] | None = None
+    posterior: AskedLaws | None = None
     """p(x_0^d | x_t) by a pool of data, which stands for the x_0^d that was noised."""
 
     def forbid_own_token(self, loss: str) -> None:
@@ -70,10 +71,10 @@ class Loss:
     def __call__(
         self,
         diffusion: Diffusion,
-        x0: Int[Tensor, "batch dim"],
+        x0: Tokens,
         *,
         t: Float[Tensor, "batch"] | None = None,
-        xt: Int[Tensor, "batch dim"] | None = None,
+        xt: Tokens | None = None,
         given: Bool[Tensor, "batch dim"] | None = None,
         padding: Bool[Tensor, "batch dim"] | None = None,
         num_positions: int | None = None,
@@ -113,7 +114,7 @@ class Loss:
         return _spread(values, query.positions, batch.silent, batch.x0.shape[1])
 
 
-def _weights(weight: TimeWeight, t: Float64[Tensor, "batch"]) -> Tensor:
+def _weights(weight: TimeWeight, t: Times) -> Tensor:
     if not callable(weight):
         raise TypeError(f"weight must be a function of the times, but it is a {type(weight).__name__}.")
     weights = _checks.tensor(weight(t), "The result of weight")
@@ -193,20 +194,12 @@ def ct_elbo(noised: Noised) -> Float[Tensor, "batch num"]:
     return in_chunks(some, (noised.x0, noised.xt, source), at_once, dim=1)
 
 
-def _mean(
-    values: Float[Tensor, "batch num symbols"], law: Float[Tensor, "batch num symbols"]
-) -> Float[Tensor, "batch num"]:
+def _mean(values: AskedLaws, law: AskedLaws) -> Float[Tensor, "batch num"]:
     """The mean of values under a law; where it has no weight, values may be infinite."""
     return torch.where(law > 0, law.to(values.dtype) * values, 0).sum(-1)
 
 
-def _ct_elbo(
-    process: Process,
-    t: Float64[Tensor, "batch"],
-    x0: Int[Tensor, "batch num"],
-    xt: Int[Tensor, "batch num"],
-    log_p: Float[Tensor, "batch num symbols"],
-) -> Float[Tensor, "batch num"]:
+def _ct_elbo(process: Process, t: Times, x0: Asked, xt: Asked, log_p: AskedLaws) -> Float[Tensor, "batch num"]:
     q = process.law_by(x0, process.tau(0.0, t), log_p.dtype)
     possible = q > 0
     f = torch.where(possible, q.log() - log_p, 0)
@@ -219,11 +212,7 @@ def _ct_elbo(
 
 
 def _ct_elbo_at_drawn_token(
-    process: Process,
-    t: Float64[Tensor, "batch"],
-    x0: Int[Tensor, "batch num"],
-    xt: Int[Tensor, "batch num"],
-    log_p: Float[Tensor, "batch num symbols"],
+    process: Process, t: Times, x0: Asked, xt: Asked, log_p: AskedLaws
 ) -> Float[Tensor, "batch num"]:
     """sum_{y != x} [R - R^ + R^ log(R^ / R)] at the x_t^d that was drawn, for models that look at it."""
     log_model = log_p - log_p.gather(-1, xt[..., None])  # log of R / Q_t(y, x)
@@ -235,10 +224,7 @@ def _ct_elbo_at_drawn_token(
 
 
 def _spread(
-    values: Float[Tensor, "batch num"],
-    positions: Int[Tensor, "batch num"] | None,
-    silent: Bool[Tensor, "batch dim"] | None,
-    dim: int,
+    values: Float[Tensor, "batch num"], positions: Asked | None, silent: Bool[Tensor, "batch dim"] | None, dim: int
 ) -> Float[Tensor, "batch dim"]:
     """Put values at k positions back into (batch, dim), scaled by (free positions) / (free positions evaluated)."""
     if silent is not None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from sddm import _checks
 from sddm.processes import Process
+from sddm.shapes import Asked, AskedLaws, Laws, Times, Tokens
 
 CHUNK_ELEMENTS = 1 << 23
 """How many weights (rows times rows of the pool) are held at once."""
@@ -28,9 +29,7 @@ LEAST_LIKELIHOOD = 1e-12
 """Less likely tokens count as this likely, in the weights and in dividing by it, so that t = 0 is no exception."""
 
 
-def posterior(
-    process: Process, xt: Int[Tensor, "batch dim"], t: Float64[Tensor, "batch"], pool: Int[Tensor, "pool dim"]
-) -> Float[Tensor, "batch dim symbols"]:
+def posterior(process: Process, xt: Tokens, t: Times, pool: Int[Tensor, "pool dim"]) -> Laws:
     """p(x_0^d = c | x_t), if x_0 is a row of the pool: two matrix multiplies with one-hot rows."""
     hot = F.one_hot(pool, process.num_symbols).flatten(1).to(torch.get_default_dtype())
     rows = max(1, CHUNK_ELEMENTS // len(pool))
@@ -47,27 +46,18 @@ def check_process(process: Process) -> None:
     )
 
 
-def without_own_token(
-    process: Process,
-    law: Float[Tensor, "batch num symbols"],
-    xt: Int[Tensor, "batch num"],
-    t: Float64[Tensor, "batch"],
-) -> Float[Tensor, "batch num symbols"]:
+def without_own_token(process: Process, law: AskedLaws, xt: Asked, t: Times) -> AskedLaws:
     """p(x_0^d | x_t^{\\d}) from p(x_0^d | x_t): proportional to p(x_0^d | x_t) / q_{t|0}(x_t^d | x_0^d)."""
     law = law / _likelihood(process, xt, t, law.dtype)
     return law / law.sum(-1, keepdim=True)
 
 
-def _likelihood(
-    process: Process, xt: Int[Tensor, "batch num"], t: Float64[Tensor, "batch"], dtype: torch.dtype
-) -> Float[Tensor, "batch num symbols"]:
+def _likelihood(process: Process, xt: Asked, t: Times, dtype: torch.dtype) -> AskedLaws:
     """q_{t|0}(x_t^d | c) for every c."""
     return process.likelihood_by(xt, process.tau(0.0, t), dtype).clamp_min(LEAST_LIKELIHOOD)
 
 
-def _posterior(
-    likelihood: Float[Tensor, "batch dim symbols"], hot: Float[Tensor, "pool features"]
-) -> Float[Tensor, "batch dim symbols"]:
+def _posterior(likelihood: Laws, hot: Float[Tensor, "pool features"]) -> Laws:
     weights = likelihood.log().flatten(1) @ hot.T
     weights.sub_(weights.amax(dim=1, keepdim=True)).clamp_(min=LEAST_LOG_WEIGHT).exp_()
     law = (weights @ hot).view_as(likelihood)

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from sddm.shapes import Asked, Tokens
+
 
 @dataclass(frozen=True)
 class Query:
@@ -18,9 +20,9 @@ class Query:
     >>> query.at(positions), query.rows(slice(8)), query.repeated(3)
     """
 
-    xt: Int[Tensor, "batch dim"]
+    xt: Tokens
     t: Float[Tensor, "batch"]
-    positions: Int[Tensor, "batch num"] | None = None
+    positions: Asked | None = None
     """Which positions are asked for; all if None."""
     given: Bool[Tensor, "batch dim"] | None = None
     """Positions that hold clean data."""
@@ -30,22 +32,22 @@ class Query:
     """The class of each row."""
 
     @property
-    def here(self) -> Int[Tensor, "batch num"]:
+    def here(self) -> Asked:
         """What the positions that are asked for hold."""
         return at_positions(self.xt, self.positions)
 
     @property
-    def places(self) -> Int[Tensor, "batch num"]:
+    def places(self) -> Asked:
         """The positions that are asked for, one by one."""
         if self.positions is not None:
             return self.positions
         return torch.arange(self.xt.shape[1], device=self.xt.device).expand_as(self.xt)
 
-    def at(self, positions: Int[Tensor, "batch num"] | None) -> Query:
+    def at(self, positions: Asked | None) -> Query:
         """The same question about these positions."""
         return replace(self, positions=positions)
 
-    def holding(self, xt: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"] | None = None) -> Query:
+    def holding(self, xt: Tokens, t: Float[Tensor, "batch"] | None = None) -> Query:
         """The same question about other tokens, and at another time."""
         return replace(self, xt=xt, t=self.t if t is None else t)
 
@@ -70,7 +72,7 @@ class Query:
         return Query(**{name: change(part) for name, part in parts.items() if part is not None})
 
 
-def at_positions(values: Tensor, positions: Int[Tensor, "batch num"] | None) -> Tensor:
+def at_positions(values: Tensor, positions: Asked | None) -> Tensor:
     """values[b, positions[b, k], ...], or all of them."""
     if positions is None:
         return values

@@ -16,6 +16,7 @@ from sddm.config import Configurable
 from sddm.networks import Places, Sizes
 from sddm.processes import Process
 from sddm.query import Query
+from sddm.shapes import Laws
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -32,38 +33,32 @@ class Marginals:
     """
 
     def __init__(
-        self,
-        log_xt: Float[Tensor, "batch dim symbols"] | None,
-        log_x0: Float[Tensor, "batch dim symbols"] | None = None,
-        *,
-        push: Callable[[Tensor], Tensor] | None = None,
+        self, log_xt: Laws | None, log_x0: Laws | None = None, *, push: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         if log_xt is None and (log_x0 is None or push is None):
             raise ValueError("Marginals need log_xt, or log_x0 and the push that turns it into log_xt.")
         self._log_xt, self.log_x0, self._push = log_xt, log_x0, push
 
     @classmethod
-    def from_x0(
-        cls, log_x0: Float[Tensor, "batch dim symbols"], process: Process, t: Float[Tensor, "batch"]
-    ) -> Marginals:
+    def from_x0(cls, log_x0: Laws, process: Process, t: Float[Tensor, "batch"]) -> Marginals:
         """Implicit marginals:  log_xt = log(exp(log_x0) P_{0->t})."""
         return cls(None, log_x0, push=lambda log_p: process.log_push_by(log_p, process.tau(0.0, t)))
 
     @property
-    def log_xt(self) -> Float[Tensor, "batch dim symbols"]:
+    def log_xt(self) -> Laws:
         if self._log_xt is None:
             assert self.log_x0 is not None
             assert self._push is not None
             self._log_xt = self._push(self.log_x0)
         return self._log_xt
 
-    def unpushed(self) -> tuple[Float[Tensor, "batch dim symbols"], Callable[[Tensor], Tensor]]:
+    def unpushed(self) -> tuple[Laws, Callable[[Tensor], Tensor]]:
         """What log_xt is made of, and how, for work on a few positions at a time: log_x0 and its push, if there are."""
         if self.log_x0 is not None and self._push is not None:
             return self.log_x0, self._push
         return self.log_xt, lambda log_xt: log_xt
 
-    def require_x0(self, user: str) -> Float[Tensor, "batch dim symbols"]:
+    def require_x0(self, user: str) -> Laws:
         """log_x0, or a sentence that says why it is needed."""
         if self.log_x0 is None:
             raise ValueError(

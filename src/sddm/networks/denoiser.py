@@ -20,12 +20,7 @@ class Denoiser(nn.Module, Configurable):
     """
 
     def __init__(
-        self,
-        num_tokens: int,
-        num_classes: int,
-        places: Places = Places(),
-        sizes: Sizes = Sizes(),
-        film_blocks: int = 2,
+        self, num_tokens: int, num_classes: int, places: Places = Places(), sizes: Sizes = Sizes(), film_blocks: int = 2
     ) -> None:
         super().__init__()
         self.num_tokens, self.num_classes, self.length = num_tokens, num_classes, places.length

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor, nn
 
+from sddm.shapes import Tokens
+
 TIME_SCALE = 1000.0
 """Times in [0, 1] are multiplied by this, so that the fastest sinusoid tells apart steps of a thousandth."""
 INITIAL = 0.02
@@ -41,9 +43,7 @@ class TokenEmbedding(nn.Module):
         self.given = nn.Parameter(torch.zeros(width))
         nn.init.normal_(self.tokens.weight, std=gain * INITIAL)
 
-    def forward(
-        self, x: Int[Tensor, "batch dim"], given: Bool[Tensor, "batch dim"] | None
-    ) -> Float[Tensor, "batch dim width"]:
+    def forward(self, x: Tokens, given: Bool[Tensor, "batch dim"] | None) -> Float[Tensor, "batch dim width"]:
         embedded = self.tokens(x)
         return embedded if given is None else embedded + given[..., None] * self.given
 

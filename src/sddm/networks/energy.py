@@ -20,6 +20,7 @@ from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import TIME_SCALE, sinusoidal
 from sddm.networks.sizes import LARGEST
 from sddm.query import Query
+from sddm.shapes import Asked, Tokens
 
 
 class EnergyNetwork(nn.Module, Configurable, ABC):
@@ -37,14 +38,14 @@ class EnergyNetwork(nn.Module, Configurable, ABC):
         """f([x with value c at position d], t) for every c, and for every d that is asked for."""
 
 
-def other_values(here: Int[Tensor, "batch num"], num_tokens: int) -> Int[Tensor, "batch num others"]:
+def other_values(here: Asked, num_tokens: int) -> Int[Tensor, "batch num others"]:
     """The values that a position does not hold, in ascending order."""
     values = torch.arange(num_tokens - 1, device=here.device)
     return values + (values >= here[..., None])
 
 
 def with_own_value(
-    others: Float[Tensor, "batch num others"], own: Float[Tensor, "batch"], here: Int[Tensor, "batch num"]
+    others: Float[Tensor, "batch num others"], own: Float[Tensor, "batch"], here: Asked
 ) -> Float[Tensor, "batch num tokens"]:
     """Insert the energy of x itself where a position keeps the value it holds."""
     num_tokens = others.shape[-1] + 1
@@ -107,7 +108,7 @@ class MLPEnergy(EnergyNetwork):
             return torch.stack([torch.zeros_like(weight), weight], dim=1)
         return weight.reshape(self.length, self.num_tokens, self.width)
 
-    def _first(self, x: Int[Tensor, "batch dim"]) -> Float[Tensor, "batch width"]:
+    def _first(self, x: Tokens) -> Float[Tensor, "batch width"]:
         if self.num_tokens == 2:
             return self.first(x.to(self.first.weight.dtype))
         index = x + torch.arange(x.shape[1], device=x.device) * self.num_tokens
@@ -142,8 +143,8 @@ class MLPEnergy(EnergyNetwork):
         self,
         first: Float[Tensor, "batch width"],
         times: Float[Tensor, "batch layers width"],
-        positions: Int[Tensor, "batch num"],
-        here: Int[Tensor, "batch num"],
+        positions: Asked,
+        here: Asked,
     ) -> Float[Tensor, "batch copies"]:
         """The energies of x and then of its neighbours, position by position."""
         if self.num_tokens == 2:

@@ -43,10 +43,7 @@ class CausalStream(nn.Module):
         self.norm = nn.LayerNorm(sizes.width)
 
     def forward(
-        self,
-        h: Float[Tensor, "batch places width"],
-        absent: Bool[Tensor, "batch places"] | None,
-        rotary: Rotary | None,
+        self, h: Float[Tensor, "batch places width"], absent: Bool[Tensor, "batch places"] | None, rotary: Rotary | None
     ) -> Float[Tensor, "batch places width"]:
         """Inputs marked `absent` are seen by nobody but themselves."""
         mask = None

@@ -13,6 +13,10 @@ from sddm.networks.feedforward import feedforward
 from sddm.networks.sizes import Places, Sizes
 from sddm.query import Query
 
+Sequences = Float[Tensor, "batch places width"]
+Visible = Bool[Tensor, "#batch #heads #queries places"]
+"""Which places each query may look at."""
+
 
 class Attention(nn.Module):
     """Multi-head attention of queries over a sequence, by torch's fused kernel."""
@@ -24,12 +28,8 @@ class Attention(nn.Module):
         self.out = nn.Linear(sizes.width, sizes.width)
 
     def forward(
-        self,
-        x: Float[Tensor, "batch places width"],
-        mask: Bool[Tensor, "#batch #heads #queries places"] | None = None,
-        causal: bool = False,
-        rotary: Rotary | None = None,
-    ) -> Float[Tensor, "batch places width"]:
+        self, x: Sequences, mask: Visible | None = None, causal: bool = False, rotary: Rotary | None = None
+    ) -> Sequences:
         q, k, v = rearrange(self.query_key_value(x), "b n (three h w) -> three b h n w", three=3, h=self.heads)
         if rotary is not None:
             q, k = rotary(q), rotary(k)
@@ -38,8 +38,8 @@ class Attention(nn.Module):
     def from_queries(
         self,
         queries: Float[Tensor, "batch queries width"],
-        x: Float[Tensor, "batch places width"],
-        mask: Bool[Tensor, "#batch #heads #queries places"] | None = None,
+        x: Sequences,
+        mask: Visible | None = None,
         rotary: tuple[Rotary, Rotary] | None = None,
     ) -> Float[Tensor, "batch queries width"]:
         """Attention of other queries over the sequence x; `rotary` is for queries and for keys."""
@@ -68,19 +68,15 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "batch places width"],
-        mask: Bool[Tensor, "#batch #heads #queries places"] | None = None,
-        causal: bool = False,
-        rotary: Rotary | None = None,
-    ) -> Float[Tensor, "batch places width"]:
+        self, x: Sequences, mask: Visible | None = None, causal: bool = False, rotary: Rotary | None = None
+    ) -> Sequences:
         x = x + self.dropout(self.attention(self.norm_attention(x), mask, causal, rotary))
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
 
     def at(
         self,
         rows: Int[Tensor, "batch num"],
-        x: Float[Tensor, "batch places width"],
+        x: Sequences,
         mask: Bool[Tensor, "batch 1 1 places"] | None = None,
         rotary: Rotary | None = None,
     ) -> Float[Tensor, "batch num width"]:

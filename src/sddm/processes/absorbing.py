@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
 from sddm.processes.base import Process, check_schedule
 from sddm.randomness import Randomness
 from sddm.schedules import Schedule
+from sddm.shapes import Laws, Tau, Tokens
 
 
 class Absorbing(Process):
@@ -40,66 +41,56 @@ class Absorbing(Process):
         law[self.mask] = 1
         return law
 
-    def _stay(self, tau: Float64[Tensor, "batch"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _stay(self, tau: Tau, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """a and 1 - a, of shape (batch, 1, 1)."""
         return torch.exp(-tau).to(dtype)[:, None, None], (-torch.expm1(-tau)).to(dtype)[:, None, None]
 
-    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
         a, gone = self._stay(tau, torch.float64)
         transition = a * torch.eye(self.num_symbols, dtype=torch.float64, device=tau.device)
         transition[:, :, self.mask] += gone[..., 0]
         return transition
 
-    def push_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def push_by(self, p: Laws, tau: Tau) -> Laws:
         a, gone = self._stay(tau, p.dtype)
         data, masked = p[..., : self.mask], p[..., self.mask :]
         return torch.cat([a * data, masked + gone * data.sum(-1, keepdim=True)], dim=-1)
 
-    def log_push_by(
-        self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def log_push_by(self, log_p: Laws, tau: Tau) -> Laws:
         a, gone = self._stay(tau, log_p.dtype)
         masked = log_p[..., self.mask :].exp()
         masked = masked + gone * (1 - masked)  # p sums to one, so the data states hold 1 - masked of it
         at_mask = torch.where(masked > 0, masked, 1).log().where(masked > 0, -torch.inf)  # the gradient of log 0 is NaN
         return torch.cat([torch.log(a) + log_p[..., : self.mask], at_mask], dim=-1)
 
-    def pull_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def pull_by(self, p: Laws, tau: Tau) -> Laws:
         a, gone = self._stay(tau, p.dtype)
         return torch.cat([p[..., : self.mask], (p[..., self.mask :] - gone).clamp_(min=0)], dim=-1) / a
 
-    def law_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def law_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         a, gone = self._stay(tau, dtype)
         law = torch.zeros(*x.shape, self.num_symbols, dtype=dtype, device=x.device)
         law[..., self.mask :] = gone
         return law.scatter_add_(-1, x[..., None], a.expand(-1, x.shape[1], 1))
 
-    def likelihood_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def likelihood_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         a, gone = self._stay(tau, dtype)
         is_mask = (x == self.mask)[..., None]
         likelihood = (is_mask * gone).repeat(1, 1, self.num_symbols)
         at_x = torch.where(is_mask, torch.ones_like(a), a)
         return likelihood.scatter_(-1, x[..., None], at_x)
 
-    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Tokens, dtype: torch.dtype) -> Laws:
         rates = (x == self.mask)[..., None].to(dtype).repeat(1, 1, self.num_symbols)
         rates[..., self.mask] = 0
         return rates
 
-    def rates_out_of(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_out_of(self, x: Tokens, dtype: torch.dtype) -> Laws:
         rates = torch.zeros(*x.shape, self.num_symbols, dtype=dtype, device=x.device)
         rates[..., self.mask] = (x != self.mask).to(dtype)
         return rates
 
-    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Laws) -> Laws:
         flow = torch.zeros_like(p)
         flow[..., self.mask] = p[..., : self.mask].sum(-1)
         return flow
@@ -109,37 +100,26 @@ class Absorbing(Process):
         rates[self.mask] = 0
         return rates
 
-    def noise_by(
-        self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
-    ) -> Int[Tensor, "batch dim"]:
+    def noise_by(self, x0: Tokens, tau: Tau, randomness: Randomness) -> Tokens:
         u = randomness.uniform(x0.shape, x0.device)
         return torch.where(u < torch.exp(-tau)[:, None], x0, self.mask)
 
-    def expected_by(
-        self,
-        x: Int[Tensor, "batch dim"],
-        tau: Float64[Tensor, "batch"],
-        values: Float[Tensor, "batch dim symbols"],
-    ) -> Float[Tensor, "batch dim"]:
+    def expected_by(self, x: Tokens, tau: Tau, values: Laws) -> Float[Tensor, "batch dim"]:
         a, gone = self._stay(tau, values.dtype)
         masked = torch.where(gone[..., 0] > 0, gone[..., 0] * values[..., self.mask], 0)  # not 0 * log 0
         return a[..., 0] * values.gather(-1, x[..., None]).squeeze(-1) + masked
 
-    def times_rates_into(
-        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def times_rates_into(self, values: Laws, x: Tokens) -> Laws:
         values.mul_((x == self.mask)[..., None])
         values[..., self.mask] = 0
         return values
 
-    def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+    def exit_bound(self, tau: Tau) -> Float64[Tensor, "batch symbols"]:
         bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
         bound[:, self.mask] = torch.exp(-tau) / -torch.expm1(-tau)
         return bound
 
-    def move_bound(
-        self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
-    ) -> Float64[Tensor, "batch symbols"]:
+    def move_bound(self, early: Tau, tau: Tau) -> Float64[Tensor, "batch symbols"]:
         bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
         bound[:, self.mask] = 1 - torch.expm1(-early) / torch.expm1(-early - tau)
         return bound

@@ -16,17 +16,18 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
 from sddm.config import Configurable
 from sddm.randomness import Randomness, Stream, categorical
 from sddm.schedules import Schedule
+from sddm.shapes import Laws, Tau, Times, Tokens
 
 HORIZON = 1.0
 """T: time runs from 0 (data) to T (noise)."""
@@ -50,37 +51,31 @@ class Process(Configurable, ABC):
     # ---- what a family implements, in terms of tau = B(s, t) -------------------------------------------------------
 
     @abstractmethod
-    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
         """exp(tau Q), row = from."""
 
     @abstractmethod
-    def push_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def push_by(self, p: Laws, tau: Tau) -> Laws:
         """p exp(tau Q)."""
 
     @abstractmethod
-    def law_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def law_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         """Where x goes: P(y | x) for every y (a row of the transition)."""
 
     @abstractmethod
-    def likelihood_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def likelihood_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         """Where x came from: P(x | y) for every y (a column of the transition)."""
 
     @abstractmethod
-    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Tokens, dtype: torch.dtype) -> Laws:
         """Q(y, x) for every y, with 0 at y = x."""
 
     @abstractmethod
-    def rates_out_of(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_out_of(self, x: Tokens, dtype: torch.dtype) -> Laws:
         """Q(x, y) for every y, with 0 at y = x."""
 
     @abstractmethod
-    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Laws) -> Laws:
         """sum_{y != x} p(y) Q(y, x) for every x: how much probability flows into x per unit of tau."""
 
     @abstractmethod
@@ -98,44 +93,28 @@ class Process(Configurable, ABC):
 
     # ---- what a family may do faster -------------------------------------------------------------------------------
 
-    def noise_by(
-        self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
-    ) -> Int[Tensor, "batch dim"]:
+    def noise_by(self, x0: Tokens, tau: Tau, randomness: Randomness) -> Tokens:
         return categorical(self.law_by(x0, tau, torch.float64), randomness)
 
-    def log_push_by(
-        self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def log_push_by(self, log_p: Laws, tau: Tau) -> Laws:
         """log(p exp(tau Q)) from log p."""
         pushed = self.push_by(log_p.exp(), tau)
         return pushed.clamp_min(torch.finfo(pushed.dtype).tiny).log()
 
-    def expected_by(
-        self,
-        x: Int[Tensor, "batch dim"],
-        tau: Float64[Tensor, "batch"],
-        values: Float[Tensor, "batch dim symbols"],
-    ) -> Float[Tensor, "batch dim"]:
+    def expected_by(self, x: Tokens, tau: Tau, values: Laws) -> Float[Tensor, "batch dim"]:
         """sum_y P(y | x) values[y]; a state of probability 0 counts 0 even where its value is infinite."""
         law = self.law_by(x, tau, values.dtype)
         return torch.where(law > 0, law * values, 0).sum(-1)
 
-    def times_likelihood_by(
-        self,
-        values: Float[Tensor, "batch dim symbols"],
-        x: Int[Tensor, "batch dim"],
-        tau: Float64[Tensor, "batch"],
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def times_likelihood_by(self, values: Laws, x: Tokens, tau: Tau) -> Laws:
         """Multiply values[y], in place, by P(x | y)."""
         return values.mul_(self.likelihood_by(x, tau, values.dtype))
 
-    def times_rates_into(
-        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def times_rates_into(self, values: Laws, x: Tokens) -> Laws:
         """Multiply values[y], in place, by Q(y, x)."""
         return values.mul_(self.rates_into(x, values.dtype))
 
-    def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+    def exit_bound(self, tau: Tau) -> Float64[Tensor, "batch symbols"]:
         """The fastest that the reverse process can leave each state x, in units of tau, whatever the data:
 
             max over x0 of  sum_{y != x} Q(y, x) q(y | x0) / q(x | x0).
@@ -149,9 +128,7 @@ class Process(Configurable, ABC):
         flow = q @ columns.T
         return torch.where(q > 1e-12, flow / q, 0).amax(dim=1)
 
-    def move_bound(
-        self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
-    ) -> Float64[Tensor, "batch symbols"]:
+    def move_bound(self, early: Tau, tau: Tau) -> Float64[Tensor, "batch symbols"]:
         """The largest chance that a position which holds x at time t held something else at s, whatever the data:
 
             max over x0 of  1 - q_{s|0}(x | x0) P_{s->t}(x | x) / q_{t|0}(x | x0),     early = B(0, s), tau = B(s, t).
@@ -166,18 +143,13 @@ class Process(Configurable, ABC):
 
     # ---- the public face -------------------------------------------------------------------------------------------
 
-    def noise(
-        self,
-        x0: Int[Tensor, "batch dim"],
-        t: Float[Tensor, "batch"],
-        generator: torch.Generator | None = None,
-    ) -> Int[Tensor, "batch dim"]:
+    def noise(self, x0: Tokens, t: Float[Tensor, "batch"], generator: torch.Generator | None = None) -> Tokens:
         """Draw x_t given x_0."""
         x0 = _checks.tokens(x0, self.num_states, "x0")
         t = _checks.times(t, x0.shape[0], "t", device=x0.device, owner="x0")
         return self.noise_by(x0, self.tau(0.0, t), Stream(_checks.generator(generator)))
 
-    def prior(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Int[Tensor, "batch dim"]:
+    def prior(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Tokens:
         """Draw x_T of shape (batch, dim)."""
         shape = _checks.batch_shape(shape, "shape")
         return self.draw_prior(shape, Stream(_checks.generator(generator)), torch.device("cpu"))
@@ -189,43 +161,35 @@ class Process(Configurable, ABC):
         s, t = _checks.ordered_times(s, t, None)
         return self.transition_by(self.tau(s, t))
 
-    def push(
-        self, p: Float[Tensor, "batch dim symbols"], s: Float[Tensor, "batch"], t: Float[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def push(self, p: Laws, s: Float[Tensor, "batch"], t: Float[Tensor, "batch"]) -> Laws:
         """p P_{s->t}: the law at time t of a position whose law at time s is p."""
         p = _checks.probabilities(p, self.num_symbols, "p")
         s, t = _checks.ordered_times(s, t, p.shape[0], device=p.device, owner="p")
         return self.push_by(p, self.tau(s, t))
 
     def likelihood(
-        self,
-        x: Int[Tensor, "batch dim"],
-        s: Float[Tensor, "batch"],
-        t: Float[Tensor, "batch"],
-        dtype: torch.dtype = torch.float64,
-    ) -> Float[Tensor, "batch dim symbols"]:
+        self, x: Tokens, s: Float[Tensor, "batch"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
+    ) -> Laws:
         """P_{s->t}(x | y) for every y: how likely each state at s was to become the x seen at t."""
         x = _checks.tokens(x, self.num_symbols, "x")
         s, t = _checks.ordered_times(s, t, x.shape[0], device=x.device, owner="x")
         return self.likelihood_by(x, self.tau(s, t), _checks.floating_dtype(dtype))
 
-    def rate_to(
-        self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def rate_to(self, x: Tokens, t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64) -> Laws:
         """Q_t(y, x) for every y, 0 at y = x: the rates *into* x, which the reverse process runs against."""
-        x = _checks.tokens(x, self.num_symbols, "x")
-        t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
-        dtype = _checks.floating_dtype(dtype)
-        return self.rates_into(x, dtype) * self.speed(t, dtype)
+        return self._per_time(self.rates_into, x, t, dtype)
 
-    def rate_from(
-        self, x: Int[Tensor, "batch dim"], t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def rate_from(self, x: Tokens, t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64) -> Laws:
         """Q_t(x, y) for every y, 0 at y = x: the rates out of x."""
+        return self._per_time(self.rates_out_of, x, t, dtype)
+
+    def _per_time(
+        self, rates: Callable[[Tensor, torch.dtype], Tensor], x: Tensor, t: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         x = _checks.tokens(x, self.num_symbols, "x")
         t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
         dtype = _checks.floating_dtype(dtype)
-        return self.rates_out_of(x, dtype) * self.speed(t, dtype)
+        return rates(x, dtype) * self.speed(t, dtype)
 
     def remaining(self, t: Float[Tensor, "batch"]) -> Float64[Tensor, "batch"]:
         """The share of the data that is left at time t, exp(-gap B(0, t))."""
@@ -257,18 +221,16 @@ class Process(Configurable, ABC):
         has to come from the model: see `sddm.samplers.ends`."""
         return bool((self.prior_law() > 0).all())
 
-    def draw_prior(
-        self, shape: Sequence[int], randomness: Randomness, device: torch.device
-    ) -> Int[Tensor, "batch dim"]:
+    def draw_prior(self, shape: Sequence[int], randomness: Randomness, device: torch.device) -> Tokens:
         """Draw x_T of shape (batch, dim)."""
         law = self.prior_law().to(device)
         return categorical(law.expand(*shape, -1), randomness)
 
-    def tau(self, s: float | Tensor, t: float | Tensor) -> Float64[Tensor, "batch"]:
+    def tau(self, s: float | Tensor, t: float | Tensor) -> Tau:
         """B(s, t): how far the clock of the process runs from time s to time t."""
         return self.schedule.integral(s, t)
 
-    def speed(self, t: Float64[Tensor, "batch"], dtype: torch.dtype) -> Float[Tensor, "batch 1 1"]:
+    def speed(self, t: Times, dtype: torch.dtype) -> Float[Tensor, "batch 1 1"]:
         """beta(t), which turns rates per tau into rates per time."""
         return self.schedule.rate(t).to(dtype)[:, None, None]
 
@@ -277,9 +239,7 @@ class Process(Configurable, ABC):
 class Undoable(Protocol):
     """A process whose noise can be undone in closed form."""
 
-    def pull_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def pull_by(self, p: Laws, tau: Tau) -> Laws:
         """The law whose push by tau is p, up to a factor. Where p is no push, what is below zero counts as zero."""
         ...
 

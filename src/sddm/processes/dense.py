@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
 from sddm.config import as_float64
 from sddm.processes.base import Process, check_schedule
 from sddm.schedules import Schedule
+from sddm.shapes import Laws, Tau, Tokens
 
 REMEMBERED_ELEMENTS = 1 << 23
 """How many float64 numbers of matrix exponentials are kept (64 MiB)."""
@@ -71,7 +72,7 @@ class DenseProcess(Process):
         assert self._prior_law is not None
         return self._prior_law
 
-    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
         distinct, where = torch.unique(tau, return_inverse=True)
         if self._modes is not None:
             values, left, right = (m.to(tau.device) for m in self._modes)
@@ -94,28 +95,22 @@ class DenseProcess(Process):
             self._remembered.popitem(last=False)
         return transition
 
-    def push_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def push_by(self, p: Laws, tau: Tau) -> Laws:
         return p @ self.transition_by(tau).to(p.dtype)
 
-    def law_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def law_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         return _rows(self.transition_by(tau).to(dtype), x)
 
-    def likelihood_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def likelihood_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         return _rows(self.transition_by(tau).to(dtype).mT, x)
 
-    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Tokens, dtype: torch.dtype) -> Laws:
         return self._off_diagonal(x.device, dtype).T[x]
 
-    def rates_out_of(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_out_of(self, x: Tokens, dtype: torch.dtype) -> Laws:
         return self._off_diagonal(x.device, dtype)[x]
 
-    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Laws) -> Laws:
         return p @ self._off_diagonal(p.device, p.dtype)
 
     def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
@@ -125,7 +120,7 @@ class DenseProcess(Process):
         return (self.rate_matrix - torch.diag(self.rate_matrix.diagonal())).to(device, dtype)
 
 
-def _rows(matrices: Float[Tensor, "batch symbols symbols"], x: Int[Tensor, "batch dim"]) -> Tensor:
+def _rows(matrices: Float[Tensor, "batch symbols symbols"], x: Tokens) -> Tensor:
     return matrices[torch.arange(x.shape[0], device=x.device)[:, None], x]
 
 
@@ -159,10 +154,7 @@ class CustomRate(DenseProcess):
     """
 
     def __init__(
-        self,
-        rate_matrix: Tensor | list[list[float]],
-        schedule: Schedule,
-        prior: Tensor | list[float] | None = None,
+        self, rate_matrix: Tensor | list[list[float]], schedule: Schedule, prior: Tensor | list[float] | None = None
     ) -> None:
         Q = check_rate_matrix(as_float64(rate_matrix, "rate_matrix"))
         law = None if prior is None else _check_prior(as_float64(prior, "prior"), Q.shape[0])
@@ -172,10 +164,7 @@ class CustomRate(DenseProcess):
 def check_rate_matrix(Q: Tensor) -> Float64[Tensor, "symbols symbols"]:
     """Say in what way a matrix is not a rate matrix."""
     require = _checks.require
-    require(
-        Q.ndim == 2 and Q.shape[0] == Q.shape[1],
-        f"rate_matrix must be square, but it has shape {tuple(Q.shape)}.",
-    )
+    require(Q.ndim == 2 and Q.shape[0] == Q.shape[1], f"rate_matrix must be square, but it has shape {tuple(Q.shape)}.")
     require(Q.shape[0] >= 2, "rate_matrix must have at least 2 states.")
     require(bool(torch.isfinite(Q).all()), "rate_matrix holds NaN or infinite values.")
     off = Q - torch.diag(Q.diagonal())

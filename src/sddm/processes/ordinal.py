@@ -33,11 +33,7 @@ class DiscretizedGaussian(DenseProcess):
     ordinal = True
 
     def __init__(
-        self,
-        num_states: int,
-        schedule: Schedule,
-        width: float | None = None,
-        target_width: float | None = None,
+        self, num_states: int, schedule: Schedule, width: float | None = None, target_width: float | None = None
     ) -> None:
         num_states = _checks.whole(num_states, "num_states", 2)
         width = max(1.0, 6 * num_states / 256) if width is None else _checks.positive(width, "width")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
 from sddm.processes.base import Process, check_schedule
 from sddm.randomness import Randomness
 from sddm.schedules import Schedule
+from sddm.shapes import Laws, Tau, Tokens
 
 
 class Uniform(Process):
@@ -31,93 +32,69 @@ class Uniform(Process):
     def prior_law(self) -> Float64[Tensor, "symbols"]:
         return torch.full((self.num_states,), 1 / self.num_states, dtype=torch.float64)
 
-    def _mixture(self, tau: Float64[Tensor, "batch"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _mixture(self, tau: Tau, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """a and b = (1 - a)/C, so that P = a I + b 11'; shape (batch, 1, 1)."""
         a = torch.exp(-self.num_states * tau)
         b = -torch.expm1(-self.num_states * tau) / self.num_states
         return a.to(dtype)[:, None, None], b.to(dtype)[:, None, None]
 
-    def transition_by(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols symbols"]:
+    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
         a, b = self._mixture(tau, torch.float64)
         return a * torch.eye(self.num_states, dtype=torch.float64, device=tau.device) + b
 
-    def push_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def push_by(self, p: Laws, tau: Tau) -> Laws:
         a, b = self._mixture(tau, p.dtype)
         return a * p + b * p.sum(-1, keepdim=True)
 
-    def log_push_by(
-        self, log_p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def log_push_by(self, log_p: Laws, tau: Tau) -> Laws:
         a, b = self._mixture(tau, log_p.dtype)
         return _LogMix.apply(log_p, a, b)
 
-    def pull_by(
-        self, p: Float[Tensor, "batch dim symbols"], tau: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def pull_by(self, p: Laws, tau: Tau) -> Laws:
         a, b = self._mixture(tau, p.dtype)
         return ((p - b) / a).clamp_(min=0)
 
-    def law_by(
-        self, x: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], dtype: torch.dtype
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def law_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         a, b = self._mixture(tau, dtype)
         law = b.repeat(1, x.shape[1], self.num_states)
         return law.scatter_(-1, x[..., None], (a + b).expand(-1, x.shape[1], 1))
 
     likelihood_by = law_by  # P is symmetric
 
-    def rates_into(self, x: Int[Tensor, "batch dim"], dtype: torch.dtype) -> Float[Tensor, "batch dim symbols"]:
+    def rates_into(self, x: Tokens, dtype: torch.dtype) -> Laws:
         rates = torch.ones(*x.shape, self.num_states, dtype=dtype, device=x.device)
         return rates.scatter_(-1, x[..., None], 0)
 
     rates_out_of = rates_into  # and so is Q
 
-    def flow_into(self, p: Float[Tensor, "batch dim symbols"]) -> Float[Tensor, "batch dim symbols"]:
+    def flow_into(self, p: Laws) -> Laws:
         return p.sum(-1, keepdim=True) - p
 
     def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
         return torch.full((self.num_states,), self.num_states - 1, dtype=dtype)
 
-    def noise_by(
-        self, x0: Int[Tensor, "batch dim"], tau: Float64[Tensor, "batch"], randomness: Randomness
-    ) -> Int[Tensor, "batch dim"]:
+    def noise_by(self, x0: Tokens, tau: Tau, randomness: Randomness) -> Tokens:
         u = randomness.uniform((x0.shape[0], 2, x0.shape[1]), x0.device)
         anything = (u[:, 1] * self.num_states).long()
         return torch.where(u[:, 0] < torch.exp(-self.num_states * tau)[:, None], x0, anything)
 
-    def expected_by(
-        self,
-        x: Int[Tensor, "batch dim"],
-        tau: Float64[Tensor, "batch"],
-        values: Float[Tensor, "batch dim symbols"],
-    ) -> Float[Tensor, "batch dim"]:
+    def expected_by(self, x: Tokens, tau: Tau, values: Laws) -> Float[Tensor, "batch dim"]:
         a, b = self._mixture(tau, values.dtype)
         return _SumAndPick.apply(values, x, a[..., 0], b[..., 0])
 
-    def times_likelihood_by(
-        self,
-        values: Float[Tensor, "batch dim symbols"],
-        x: Int[Tensor, "batch dim"],
-        tau: Float64[Tensor, "batch"],
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def times_likelihood_by(self, values: Laws, x: Tokens, tau: Tau) -> Laws:
         a, b = self._mixture(tau, values.dtype)
         at_x = values.gather(-1, x[..., None]) * (a + b)
         return values.mul_(b).scatter_(-1, x[..., None], at_x)
 
-    def times_rates_into(
-        self, values: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
-    ) -> Float[Tensor, "batch dim symbols"]:
+    def times_rates_into(self, values: Laws, x: Tokens) -> Laws:
         return values.scatter_(-1, x[..., None], 0)
 
-    def exit_bound(self, tau: Float64[Tensor, "batch"]) -> Float64[Tensor, "batch symbols"]:
+    def exit_bound(self, tau: Tau) -> Float64[Tensor, "batch symbols"]:
         _, b = self._mixture(tau, torch.float64)
         return ((1 - b) / b)[..., 0].expand(-1, self.num_states)
 
-    def move_bound(
-        self, early: Float64[Tensor, "batch"], tau: Float64[Tensor, "batch"]
-    ) -> Float64[Tensor, "batch symbols"]:
+    def move_bound(self, early: Tau, tau: Tau) -> Float64[Tensor, "batch symbols"]:
         (_, before), (a, b), (_, after) = (self._mixture(u, torch.float64) for u in (early, tau, early + tau))
         return (1 - before * (a + b) / after)[..., 0].expand(-1, self.num_states)
 

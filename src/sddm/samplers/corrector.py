@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64, Int
-from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
@@ -14,6 +12,7 @@ from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import Randomness, categorical
 from sddm.samplers.jumps import euler_weights, over, reverse_rates
+from sddm.shapes import Times, Tokens
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,7 @@ class Corrector:
         _checks.finite(self.entry, "entry")
         _checks.require(0 < self.entry <= HORIZON, f"entry must lie in (0, {HORIZON:g}], but it is {self.entry}.")
 
-    def __call__(
-        self, diffusion: Diffusion, query: Query, t: Float64[Tensor, "batch"], randomness: Randomness
-    ) -> Int[Tensor, "batch dim"]:
+    def __call__(self, diffusion: Diffusion, query: Query, t: Times, randomness: Randomness) -> Tokens:
         """Correct x_s, which the query holds, after the step from t to s."""
         s, process = query.t, diffusion.process
         if not 0 < float(s[0]) <= self.entry:

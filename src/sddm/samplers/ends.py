@@ -9,16 +9,17 @@ data; it is drawn from its conditional.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
 from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import Randomness, Stream, categorical
+from sddm.shapes import Tokens
 
 
-def start(diffusion: Diffusion, query: Query, randomness: Randomness) -> Int[Tensor, "batch dim"]:
+def start(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
     """Draw x_T; given positions hold what they hold in the query, whose time is T."""
     x = _known(diffusion.process.draw_prior(query.xt.shape, randomness, query.xt.device), query)
     if diffusion.process.prior_covers_all:
@@ -36,7 +37,7 @@ def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbo
     return diffusion(Query(x, t)).log_xt[0]
 
 
-def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Int[Tensor, "batch dim"]:
+def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
     """Draw whatever is no possible value of its position yet from its conditional at t, the last time before 0."""
     num_states, support, x = diffusion.process.num_states, diffusion.model.support, query.xt
     unfinished = x >= num_states
@@ -52,5 +53,5 @@ def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Int[Te
     return torch.where(unfinished, drawn, x)
 
 
-def _known(x: Int[Tensor, "batch dim"], query: Query) -> Int[Tensor, "batch dim"]:
+def _known(x: Tokens, query: Query) -> Tokens:
     return x if query.given is None else torch.where(query.given, query.xt, x)

@@ -20,6 +20,7 @@ from sddm.query import Query
 from sddm.randomness import Randomness, categorical
 from sddm.samplers.jumps import ratios
 from sddm.samplers.steps import Analytical
+from sddm.shapes import Tau, Times, Tokens
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,7 @@ class Exact:
     def check(self, diffusion: Diffusion) -> None:
         pass
 
-    def __call__(
-        self, diffusion: Diffusion, query: Query, s: Float64[Tensor, "batch"], randomness: Randomness
-    ) -> Int[Tensor, "batch dim"]:
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         process, t = diffusion.process, query.t
         floor = torch.full_like(t, self.floor / process.gap)
         stop = torch.maximum(process.tau(0.0, s), floor)
@@ -55,13 +54,7 @@ class Exact:
         return Analytical()(diffusion, query.holding(query.xt, process.schedule.inverse(stop)), s, randomness)
 
 
-def _stretch(
-    diffusion: Diffusion,
-    query: Query,
-    clock: Float64[Tensor, "batch"],
-    early: Float64[Tensor, "batch"],
-    randomness: Randomness,
-) -> tuple[Query, Float64[Tensor, "batch"]]:
+def _stretch(diffusion: Diffusion, query: Query, clock: Tau, early: Tau, randomness: Randomness) -> tuple[Query, Tau]:
     """Run the clock of every row down to `early`, with the bounds that hold there."""
     bounds = diffusion.process.exit_bound(early)
     x, clock = query.xt.clone(), clock.clone()

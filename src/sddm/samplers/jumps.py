@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
 from sddm.query import Query
 from sddm.randomness import Randomness, categorical
+from sddm.shapes import AskedLaws, Laws, Tau, Tokens
 
 LARGEST_LOG_RATIO = 60.0
 """Ratios p(y)/p(x) above e^60 act as e^60: such a jump is certain either way, and float32 stays finite."""
 
 
-def reverse_rates(diffusion: Diffusion, query: Query) -> Float[Tensor, "batch num symbols"]:
+def reverse_rates(diffusion: Diffusion, query: Query) -> AskedLaws:
     """R(x -> y at d) = Q(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d: the reverse rates per tau.
 
     A step from t to s takes the time tau(s, t) on that clock, so that its hazards are tau(s, t) R. Times beta(t) they
@@ -23,36 +23,30 @@ def reverse_rates(diffusion: Diffusion, query: Query) -> Float[Tensor, "batch nu
     return diffusion.process.times_rates_into(ratios(diffusion(query).log_xt, query.here), query.here)
 
 
-def ratios(log_p: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]) -> Tensor:
+def ratios(log_p: Laws, x: Tokens) -> Tensor:
     """p(y) / p(x) for every y. An impossible x counts as the least likely float, so that no 0 / 0 is NaN."""
     here = log_p.gather(-1, x[..., None]).clamp_(min=torch.finfo(log_p.dtype).min)
     return (log_p - here).clamp_(max=LARGEST_LOG_RATIO).exp_()
 
 
-def over(tau: Float64[Tensor, "batch"], rates: Float[Tensor, "batch num symbols"]) -> Tensor:
+def over(tau: Tau, rates: AskedLaws) -> Tensor:
     """The hazards of these rates over a time tau. In place."""
     return rates.mul_(tau.to(rates.dtype)[:, None, None])
 
 
-def or_stay(
-    weights: Float[Tensor, "batch dim symbols"], x: Int[Tensor, "batch dim"]
-) -> Float[Tensor, "batch dim symbols"]:
+def or_stay(weights: Laws, x: Tokens) -> Laws:
     """Where all weights vanish (a state the model holds impossible), all weight on x. In place."""
     stuck = (weights.sum(-1, keepdim=True) == 0).to(weights.dtype)
     return weights.scatter_add_(-1, x[..., None], stuck)
 
 
-def euler_weights(
-    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"]
-) -> Float[Tensor, "batch dim symbols"]:
+def euler_weights(x: Tokens, hazard: Laws) -> Laws:
     """Jump to y with weight hazard[y], else stay; clipped to be non-negative. In place."""
     stay = (1 - hazard.sum(-1, keepdim=True)).clamp_(min=0)
     return hazard.scatter_(-1, x[..., None], stay)
 
 
-def single_leap(
-    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
-) -> Int[Tensor, "batch dim"]:
+def single_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
     """Poisson counts of jumps with these means, where a position that would jump more than once is left as it is.
 
     So y is reached with probability hazard[y] exp(-total) and x kept with 1 - total exp(-total): one categorical draw.
@@ -65,9 +59,7 @@ def single_leap(
     return categorical(weights, randomness)
 
 
-def summed_leap(
-    x: Int[Tensor, "batch dim"], hazard: Float[Tensor, "batch dim symbols"], randomness: Randomness
-) -> Int[Tensor, "batch dim"]:
+def summed_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
     """Poisson counts of jumps with these means, whose distances add up; clipped to the range. For ordered states."""
     counts = randomness.poisson(hazard.clamp(max=1e9))  # far off the range either way, and within an integer
     level = torch.arange(hazard.shape[-1], dtype=hazard.dtype, device=x.device)

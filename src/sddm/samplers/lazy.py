@@ -18,7 +18,8 @@ from torch import Tensor
 from sddm.diffusion import Diffusion
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, OneDraw, Times, Tokens, check_one_draw
+from sddm.samplers.steps import Analytical, OneDraw, check_one_draw
+from sddm.shapes import Times, Tokens
 
 MANY = 0.5
 """Where more than this share of the positions is asked for, all are."""

@@ -24,6 +24,7 @@ from sddm.samplers.corrector import Corrector
 from sddm.samplers.ends import finish, start
 from sddm.samplers.grids import Grid, check_grid, uniform_in_share
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, can_be_analytical
+from sddm.shapes import Tokens
 
 BATCH_ELEMENTS = 1 << 24
 """The default batch holds at most this many (sample, position, state) triples."""
@@ -39,7 +40,7 @@ class Progress:
     steps: int
     t: float
     rows: slice
-    tokens: Int[Tensor, "batch dim"]
+    tokens: Tokens
 
 
 Callback = Callable[[Progress], None]
@@ -165,7 +166,7 @@ def _sample_batch(
     known: tuple[Tensor, Tensor] | None,
     rows: slice,
     tell: Callable[[int, float, Tensor], None],
-) -> Int[Tensor, "batch dim"]:
+) -> Tokens:
     device = diffusion.device
     randomness = StreamPerSample(seeds)
     values = torch.zeros(len(seeds), length, dtype=torch.int64, device=device)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float64
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
@@ -14,9 +14,7 @@ from sddm.processes import Process, Undoable
 from sddm.query import Query
 from sddm.randomness import Randomness, categorical
 from sddm.samplers.jumps import euler_weights, or_stay, over, reverse_rates, single_leap, summed_leap
-
-Tokens = Int[Tensor, "batch dim"]
-Times = Float64[Tensor, "batch"]
+from sddm.shapes import AskedLaws, Times, Tokens
 
 
 @runtime_checkable
@@ -40,7 +38,7 @@ class OneDraw(ABC):
         """Say in a sentence why this step cannot sample this diffusion, if so."""
 
     @abstractmethod
-    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> Float[Tensor, "batch num symbols"]:
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
         """How likely each value is at s in the positions asked for, up to a factor.
 
         These positions are at time t. The query has a time of its own, at which the model is asked about them.
@@ -66,7 +64,7 @@ class Euler(OneDraw):
     def check(self, diffusion: Diffusion) -> None:
         pass
 
-    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> Float[Tensor, "batch num symbols"]:
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
         return euler_weights(query.here, over(diffusion.process.tau(s, t), reverse_rates(diffusion, query)))
 
     def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
@@ -91,7 +89,7 @@ class Analytical(OneDraw):
                 "implicit=True."
             )
 
-    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> Float[Tensor, "batch num symbols"]:
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
         process, here, marginals = diffusion.process, query.here, diffusion(query)
         if marginals.log_x0 is not None:
             earlier = process.log_push_by(marginals.log_x0, process.tau(0.0, s)).exp_()

@@ -21,7 +21,8 @@ from sddm.diffusion import Diffusion
 from sddm.processes import Process
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, OneDraw, Times, Tokens, check_one_draw
+from sddm.samplers.steps import Analytical, OneDraw, check_one_draw
+from sddm.shapes import Times, Tokens
 
 
 @dataclass(frozen=True)
