@@ -117,13 +117,16 @@ class Case:
 
 
 def cases_of(kinds, processes=None):
-    return [
-        Case(kind, process, implicit)
-        for kind in kinds
-        for process in (BINARY_PROCESSES if kind in BINARY_KINDS else PROCESSES)
-        for implicit in ((True,) if kind in SEEING_KINDS else (True, False))
-        if processes is None or process in processes
-    ]
+    """Every kind with these processes. By default every kind, predicting x_0 or x_t, has the process with a MASK, which
+    a network has to have room for, and one of the others in turn: these look alike to a network."""
+    cases = []
+    for number, kind in enumerate(kinds):
+        names = list(BINARY_PROCESSES if kind in BINARY_KINDS else PROCESSES)
+        plain = [name for name in names if name != "absorbing"]
+        for implicit in (True,) if kind in SEEING_KINDS else (True, False):
+            chosen = {"absorbing", plain[(number + implicit) % len(plain)]} if processes is None else processes
+            cases += [Case(kind, name, implicit) for name in names if name in chosen]
+    return cases
 
 
 def over(cases):
@@ -467,17 +470,17 @@ def test_a_mask_is_possible_in_noise_and_impossible_in_data(case):
 
 
 @every_case
-@pytest.mark.parametrize("num", [1, 3])
-def test_predictions_at_some_positions_are_all_predictions_indexed(case, num):
+def test_predictions_at_some_positions_are_all_predictions_indexed(case):
     diffusion = case.build()
     x, given = tokens(diffusion.process), marks()
-    positions = torch.rand(BATCH, DIM, generator=seeded(4)).argsort(1)[:, :num]
+    order = torch.rand(BATCH, DIM, generator=seeded(4)).argsort(1)
     padding = None if case.kind.startswith("energy-mlp") else PADDING
     with torch.no_grad():
         everything = predictions(diffusion, x, given=given, padding=padding)
-        some = predictions(diffusion, x, given=given, padding=padding, positions=positions)
-    expected = torch.stack([row[where] for row, where in zip(everything, positions, strict=True)])
-    torch.testing.assert_close(some, expected, rtol=ROUNDING, atol=ROUNDING)
+        for positions in (order[:, :1], order[:, :3]):
+            some = predictions(diffusion, x, given=given, padding=padding, positions=positions)
+            expected = torch.stack([row[where] for row, where in zip(everything, positions, strict=True)])
+            torch.testing.assert_close(some, expected, rtol=ROUNDING, atol=ROUNDING)
 
 
 @over(cases_of([k for k in KINDS if k.endswith("rotary")], ("uniform", "absorbing")))
@@ -765,7 +768,7 @@ def test_the_denoising_loss_of_an_exact_denoiser_is_that_of_the_exact_posterior(
     x0, xt, t = noised(process)
     with torch.no_grad():
         loss = denoising_cross_entropy(exact(process, ordinary), x0, t=t, xt=xt)
-        expected = F.cross_entropy(ExactDenoiser(process)(xt, t).mT, x0, reduction="none")
+        expected = F.cross_entropy(ExactDenoiser(process)(Query(xt, t)).mT, x0, reduction="none")
     torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -870,7 +873,7 @@ def test_every_model_can_continue_a_prefix_and_fill_a_hole(case):
     assert int(filled.max()) < diffusion.process.num_states
 
 
-@every_kind
+@over([case for case in cases_of(KINDS, ("uniform",)) if case.implicit])
 @pytest.mark.parametrize("training", [True, False])
 def test_sampling_is_done_without_dropout_and_leaves_the_mode_as_it_was(case, training):
     """Also when it fails half way."""
@@ -909,7 +912,7 @@ PARTIAL_KINDS = ["energy-mlp-binary", "energy-mlp", "energy-transformer", "maske
 
 
 @over(cases_of(PARTIAL_KINDS, ("uniform", "one-way")))
-@pytest.mark.parametrize("num", [1, 2, 3])
+@pytest.mark.parametrize("num", [1, 2])
 def test_a_loss_at_some_positions_has_the_mean_of_the_whole(monkeypatch, case, num):
     """Averaged over all equally likely choices of positions it is the whole loss, position by position."""
     diffusion = case.build()
