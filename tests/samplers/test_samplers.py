@@ -92,10 +92,10 @@ def test_every_sampler_draws_tokens_from_every_process(sampler_name, process_nam
     diffusion = table(process, dim)
 
     def draw(seed):
-        return sample(diffusion, 20, steps=2, sampler=SAMPLERS[sampler_name](), generator=seeded(seed))
+        return sample(diffusion, 5, steps=2, sampler=SAMPLERS[sampler_name](), generator=seeded(seed))
 
     x = draw(1)
-    assert x.shape == (20, dim)
+    assert x.shape == (5, dim)
     assert x.dtype == torch.int64
     assert int(x.min()) >= 0
     assert int(x.max()) < process.num_states
@@ -103,6 +103,7 @@ def test_every_sampler_draws_tokens_from_every_process(sampler_name, process_nam
     assert not torch.equal(x, draw(2))
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.parametrize("process_name", PROCESSES)
 @pytest.mark.parametrize("sampler_name", SAMPLERS)
 def test_every_sampler_survives_states_that_the_model_holds_impossible(sampler_name, process_name):
@@ -123,7 +124,7 @@ def test_every_sampler_survives_states_that_the_model_holds_impossible(sampler_n
 def test_eulers_error_falls_with_the_first_power_of_the_step(make, dim):
     process, law = make(0.3), random_law(3, dim, seed=dim)
     diffusion, start = oracle(process, law, dim), law_at(process, law, dim, 1.0)
-    numbers = [16, 32, 64, 128, 256]
+    numbers = [16, 32, 64, 128]
     errors = [
         total_variation(law_after(euler_laws, diffusion, start, uniform_in_time(process, n), dim), law) for n in numbers
     ]
@@ -365,14 +366,14 @@ def test_the_same_seed_gives_the_same_samples_whatever_the_batch_size(sampler, p
     process = process_named(process_name)
     if getattr(sampler, "ordinal", False) and not process.ordinal:
         process = birth_death()
-    diffusion, num = table(process, 3), 10
+    diffusion, num = table(process, 3), 5
     blanks = torch.where(
         torch.rand(num, 3, generator=seeded(0)) < 0.3, torch.randint(3, (num, 3), generator=seeded(1)), -1
     )
     for options in ({}, {"corrector": Corrector(factor=0.2)}, {"condition": Condition.from_blanks(blanks)}):
         together, *apart = (
             sample(diffusion, num, steps=3, sampler=sampler, generator=seeded(3), batch_size=size, **options)
-            for size in (num, 1, 3, 7)
+            for size in (num, 1, 3)
         )
         for samples in apart:
             assert torch.equal(samples, together)

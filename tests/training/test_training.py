@@ -168,6 +168,7 @@ def test_the_start_is_soon_forgotten():
 # ---- the loop ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.parametrize(
     ("make", "sizes"),
     [
@@ -284,8 +285,8 @@ def test_a_loss_that_cannot_train_a_model_says_so():
 def test_the_number_of_positions_reaches_the_loss_and_each_step_has_its_own_noise(heard):
     run(steps=2, config={"num_positions": 2})
     first, second = heard["conditional_ratio_matching"]
-    assert first.positions.shape == second.positions.shape == (32, 2)
-    assert not torch.equal(first.t, second.t)
+    assert first.query.positions.shape == second.query.positions.shape == (32, 2)
+    assert not torch.equal(first.query.t, second.query.t)
 
 
 def test_a_gradient_is_scaled_down_to_the_norm_where_it_is_larger(monkeypatch):
