@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm._precision import full_precision
 from sddm.diffusion import Diffusion
 from sddm.marginals import Marginals
 from sddm.networks.chunks import in_chunks
@@ -108,9 +109,10 @@ class Loss:
         query = batch.query
         x0, seen = at_positions(batch.x0, query.positions), diffusion.model.sees_own_token
         noised = Noised(diffusion.process, query.t, x0, query.here, diffusion(query), seen, batch.posterior)
-        values = self.value(noised)
-        if weight is not None:
-            values = values * _weights(weight, query.t).to(values.dtype)[:, None]
+        with full_precision(x0.device):
+            values = self.value(noised)
+            if weight is not None:
+                values = values * _weights(weight, query.t).to(values.dtype)[:, None]
         return _spread(values, query.positions, batch.silent, batch.x0.shape[1])
 
 

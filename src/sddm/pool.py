@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm._precision import full_precision
 from sddm.processes import Process
 from sddm.shapes import Asked, AskedLaws, Laws, Times, Tokens
 
@@ -58,7 +59,8 @@ def _likelihood(process: Process, xt: Asked, t: Times, dtype: torch.dtype) -> As
 
 
 def _posterior(likelihood: Laws, hot: Float[Tensor, "pool features"]) -> Laws:
-    weights = likelihood.log().flatten(1) @ hot.T
-    weights.sub_(weights.amax(dim=1, keepdim=True)).clamp_(min=LEAST_LOG_WEIGHT).exp_()
-    law = (weights @ hot).view_as(likelihood)
+    with full_precision(hot.device):
+        weights = likelihood.log().flatten(1) @ hot.T
+        weights.sub_(weights.amax(dim=1, keepdim=True)).clamp_(min=LEAST_LOG_WEIGHT).exp_()
+        law = (weights @ hot).view_as(likelihood)
     return law / law.sum(-1, keepdim=True)

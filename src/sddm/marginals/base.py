@@ -7,18 +7,16 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from sddm._precision import at_least_float32
 from sddm.config import Configurable
 from sddm.networks import Places, Sizes
 from sddm.processes import Process
 from sddm.query import Query
 from sddm.shapes import Laws
-
-HALF = (torch.bfloat16, torch.float16)
 
 Kind = TypeVar("Kind", bound="MarginalModel")
 
@@ -37,7 +35,9 @@ class Marginals:
     ) -> None:
         if log_xt is None and (log_x0 is None or push is None):
             raise ValueError("Marginals need log_xt, or log_x0 and the push that turns it into log_xt.")
-        self._log_xt, self.log_x0, self._push = log_xt, log_x0, push
+        self._log_xt = None if log_xt is None else at_least_float32(log_xt)
+        self.log_x0 = None if log_x0 is None else at_least_float32(log_x0)
+        self._push = push
 
     @classmethod
     def from_x0(cls, log_x0: Laws, process: Process, t: Float[Tensor, "batch"]) -> Marginals:
@@ -114,7 +114,7 @@ class MarginalModel(nn.Module, Configurable, ABC):
         self, logits: Float[Tensor, "batch num classes"], process: Process, t: Float[Tensor, "batch"]
     ) -> Marginals:
         """Normalise a network's output, which has num_states classes if implicit and num_symbols if not."""
-        log_p = F.log_softmax(logits.float() if logits.dtype in HALF else logits, dim=-1)
+        log_p = F.log_softmax(at_least_float32(logits), dim=-1)
         if not self.implicit:
             return Marginals(log_p)
         missing = process.num_symbols - log_p.shape[-1]

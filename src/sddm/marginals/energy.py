@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sddm import _checks
+from sddm._precision import at_least_float32
 from sddm.marginals.base import MarginalModel, Marginals, num_classes
 from sddm.networks import EnergyNetwork, MLPEnergy, Places, Sizes, TransformerEnergy
 from sddm.processes import Process
@@ -45,7 +46,7 @@ class Energy(MarginalModel):
         return TransformerEnergy(process.num_symbols, places, sizes, **options)
 
     def forward(self, process: Process, query: Query) -> Marginals:
-        logits = -self.network.replaced(query)[..., : num_classes(process, self.implicit)]
+        logits = -at_least_float32(self.network.replaced(query))[..., : num_classes(process, self.implicit)]
         if self.fading:
             _checks.require(
                 process.prior_covers_all,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sddm import _checks
+from sddm._precision import at_least_float32
 from sddm.marginals.base import MarginalModel, Marginals
 from sddm.networks import Denoiser, Places, Sizes
 from sddm.processes import Process
@@ -42,7 +43,7 @@ class LeaveOneOut(MarginalModel):
         return Denoiser(process.num_symbols, process.num_states, places, sizes, **options)
 
     def forward(self, process: Process, query: Query) -> Marginals:
-        logits = self.network(query)
+        logits = at_least_float32(self.network(query))
         if self.ordinary:
             likelihood = process.likelihood_by(query.here, process.tau(0.0, query.t), logits.dtype)
             logits = logits - likelihood[..., : process.num_states].log().clamp(min=LEAST_LOG_LIKELIHOOD)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
+from sddm._precision import full_precision
 from sddm.config import as_float64
 from sddm.processes.base import Process, check_schedule
 from sddm.schedules import Schedule
@@ -96,7 +97,7 @@ class DenseProcess(Process):
         return transition
 
     def push_by(self, p: Laws, tau: Tau) -> Laws:
-        return p @ self.transition_by(tau).to(p.dtype)
+        return _multiplied(p, self.transition_by(tau).to(p.dtype))
 
     def law_by(self, x: Tokens, tau: Tau, dtype: torch.dtype) -> Laws:
         return _rows(self.transition_by(tau).to(dtype), x)
@@ -111,13 +112,18 @@ class DenseProcess(Process):
         return self._off_diagonal(x.device, dtype)[x]
 
     def flow_into(self, p: Laws) -> Laws:
-        return p @ self._off_diagonal(p.device, p.dtype)
+        return _multiplied(p, self._off_diagonal(p.device, p.dtype))
 
     def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
         return -self.rate_matrix.diagonal().to(dtype)
 
     def _off_diagonal(self, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "symbols symbols"]:
         return (self.rate_matrix - torch.diag(self.rate_matrix.diagonal())).to(device, dtype)
+
+
+def _multiplied(p: Laws, matrices: Tensor) -> Laws:
+    with full_precision(p.device):
+        return p @ matrices
 
 
 def _rows(matrices: Float[Tensor, "batch symbols symbols"], x: Tokens) -> Tensor:
