@@ -68,6 +68,6 @@ def test_a_training_goes_on_and_another_seed_is_another_training(tmp_path):
     recipe = Recipe(ModelConfig(model="hollow", heads=2, mlp=8, **TINY), TrainingConfig(steps=3, batch_size=6))
     one = recipe.trained(bits, 2, 5, tmp_path / "one").state_dict()
     again = recipe.trained(lambda step: 1 / 0, 2, 5, tmp_path / "one").state_dict()  # is finished: no row is drawn
-    other = recipe.seeded(1).trained(bits, 2, 5).state_dict()
+    other = recipe.but(training={"seed": 1}).trained(bits, 2, 5).state_dict()
     assert all(torch.equal(one[name], again[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)

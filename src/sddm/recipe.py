@@ -196,9 +196,9 @@ class Recipe:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
-    def seeded(self, seed: int) -> Recipe:
-        """The same recipe with another seed."""
-        return replace(self, training=replace(self.training, seed=seed))
+    def but(self, **parts: dict[str, Any]) -> Recipe:
+        """The same recipe with other settings, such as recipe.but(training={"seed": 1}, sampling={"steps": 50})."""
+        return replace(self, **{part: replace(getattr(self, part), **settings) for part, settings in parts.items()})
 
     def trained(self, rows: Batches, num_states: int, length: int, out: Path | None = None) -> Diffusion:
         """A fresh model, trained; goes on from a checkpoint in the folder `out`."""

@@ -1,30 +1,40 @@
 """The runner of experiments, and the seven densities at a tiny size."""
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from sddm.cli import main
 from sddm.data import DENSITIES, Toy
-from sddm.experiments import curves, pictures, rows, synthetic
-from sddm.experiments.runner import Cell, reproduce
+from sddm.experiments import curves, densities, pictures, synthetic
+from sddm.experiments.densities import Measured
+from sddm.experiments.experiment import Cell, Experiment
+from sddm.experiments.runner import reproduce, same_recipe
+from sddm.experiments.systems import Compared, Diffused, Drawn, Fresh
 from sddm.experiments.tables import markdown, with_error
 from sddm.metrics import MMD
 from sddm.training.batches import generator_of
 
+ROOT = Path(__file__).parents[2]
 
-class Squares:
+
+class Squares(Experiment):
     """An experiment that can be counted: row times column."""
 
-    name = family = "squares"
+    family = "squares"
 
     def __init__(self, factor=1, fails_at=None):
+        super().__init__("squares", "small", {"2": None, "3": None}, ["5", "7"])
         self.factor, self.fails_at, self.ran, self.reported = factor, fails_at, [], []
 
-    def cells(self):
-        return [Cell(row, column) for row in ("2", "3") for column in ("5", "7")]
+    def source(self, column):
+        raise NotImplementedError
+
+    def measure(self, drawn, source, row, seed):
+        raise NotImplementedError
 
     def recipe(self, cell):
         return {"factor": self.factor}
@@ -112,26 +122,21 @@ def test_tables_are_markdown():
 
 # ---- the seven densities -------------------------------------------------------------------------------------------
 
-TINY = {
-    "steps": 3,
-    "batch_size": 4,
-    "pool": 8,
-    "sampling_steps": 2,
-    "samples": 8,
-    "repeats": 2,
-    "many": 16,
-    "held_out": 4,
-}
+
+def shrunk(row):
+    system = row.system
+    if isinstance(system, Diffused):
+        tiny = {"steps": 3, "batch_size": 4, "pool": 8}
+        system = Diffused(system.recipe.but(training=tiny, sampling={"steps": 2}))
+    elif isinstance(system, Compared):
+        system = replace(system, steps=3, batch_size=4)
+    return Measured(system, many=16, samples=8, repeats=2, held_out=4)
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    def shrunk(row):
-        names = {field.name for field in fields(row)}
-        return replace(row, **{name: value for name, value in TINY.items() if name in names})
-
-    small = {name: shrunk(row) for name, row in rows.small().items()}
-    monkeypatch.setitem(rows.SCALES, "small", lambda: small)
+    small = {name: shrunk(row) for name, row in synthetic.small().items()}
+    monkeypatch.setitem(synthetic.SCALES, "small", lambda: small)
     return small
 
 
@@ -144,7 +149,7 @@ def test_a_row_for_each_figure_of_the_paper_and_a_cell_for_each_density():
 
 
 def test_one_recipe_serves_all_densities():
-    for scale in rows.SCALES:
+    for scale in synthetic.SCALES:
         experiment = synthetic.Synthetic(scale)
         for row in {cell.row for cell in experiment.cells()}:
             recipes = [experiment.recipe(cell) for cell in experiment.cells() if cell.row == row]
@@ -162,19 +167,19 @@ def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tm
 
     monkeypatch.setattr(Toy, "tokens", recorded)
     row = tiny["SDDM"]
-    trained = row.trained(Toy("moons"), 0, tmp_path)
+    trained = row.system.trained(Toy("moons"), 0, tmp_path)
     training = set(drawn)
-    assert len(training) == len(drawn) == row.steps
+    assert len(training) == len(drawn) == row.system.recipe.training.steps
     drawn.clear()
-    synthetic.measure(rows.Drawn(trained.sample(16, steps=2, seed=0), {}), Toy("moons"), row, seed=0)
+    measured(trained.sample(16, steps=2, seed=0), row)
     assert len(set(drawn)) == len(drawn) == row.repeats + 1
     assert not training & set(drawn)
-    for name, system in tiny.items():
+    for name, system in ((name, row.system) for name, row in tiny.items()):
         drawn.clear()
         synthetic.Synthetic("small").run(Cell(name, "moons"), 0, tmp_path / "work" / name)
         assert len(set(drawn)) == len(drawn)  # the held-out points, and data as samples, as well
         made = {generator_of(0, "training data", step).initial_seed() for step in range(10)}
-        assert len(set(drawn) - made) == row.repeats + 1 + isinstance(system, rows.Sddm) + isinstance(system, rows.Data)
+        assert len(set(drawn) - made) == row.repeats + 1 + isinstance(system, Diffused) + isinstance(system, Fresh)
 
 
 @pytest.mark.usefixtures("without_annotation_checks")
@@ -186,24 +191,54 @@ def test_every_row_runs_and_leaves_its_figures(tmp_path, capsys, tiny):
     for cell in results:
         figures = cell["figures"]
         assert figures["mmd_standard_error"] > 0
-        assert figures.get("nats_standard_error", 0) > 0 or not isinstance(tiny[cell["row"]], rows.Sddm)
+        assert figures.get("nats_standard_error", 0) > 0 or not isinstance(tiny[cell["row"]].system, Diffused)
         assert cell["recipe"] == asdict(tiny[cell["row"]])
+        assert figures["rows_seen"] == {Diffused: 24, Compared: 12, Fresh: 0}[type(tiny[cell["row"]].system)]
     table = (tmp_path / "results" / "synthetic" / "tables.md").read_text()
     assert "paper: SDDM" in table
     assert all(f"| {row} |" in table for row in tiny)
     assert "`sddm reproduce synthetic --scale small`" in table
+    assert table.count("0.00 M, <= ") == 3  # rows of data and seconds of the baselines, and of the trainings
+    assert table.count("0.00 M, ") == len(tiny) - 1
     capsys.readouterr()
     main([*arguments, "--cells", "*/moons"])
     assert "running" not in capsys.readouterr().err  # all of it was kept
 
 
-def test_rows_that_differ_in_the_sampler_share_a_training_and_others_do_not():
-    small = rows.small()
-    assert small["hollow + analytical"].training == small["hollow + euler"].training
-    names = [row.training for row in small.values()]
+def test_rows_that_differ_in_sampling_share_a_training_and_others_do_not():
+    small = synthetic.small()
+    names = [row.system.training for row in small.values()]
+    assert small["hollow + analytical"].system.training == small["hollow + euler"].system.training
     assert len(set(names)) == len(names) - 5
-    assert replace(small["SDDM"], steps=10).training != small["SDDM"].training
-    assert replace(small["SDDM"], many=10).training == small["SDDM"].training
+    recipe = small["SDDM"].system.recipe
+    assert Diffused(recipe.but(training={"steps": 10})).training != Diffused(recipe).training
+    assert Diffused(recipe.but(sampling={"steps": 10})).training == Diffused(recipe).training
+
+
+def test_a_stored_recipe_is_todays_if_what_it_does_not_name_has_its_default():
+    row = synthetic.small()["SDDM"]
+    stored = json.loads(json.dumps(asdict(row)))
+    assert same_recipe(stored, row)
+    assert not same_recipe(stored, replace(row, many=10))
+    assert not same_recipe(stored, Measured(Diffused(row.system.recipe.but(sampling={"steps": 9})), row.many))
+    assert not same_recipe({**stored, "more": 1}, row)
+
+    @dataclass(frozen=True)
+    class Newer(Measured):
+        option: int = 3
+
+    newer = Newer(row.system, row.many)
+    assert same_recipe(stored, newer)
+    assert not same_recipe(stored, replace(newer, option=4))
+
+
+def test_the_stored_cells_of_the_tables_are_of_todays_recipes():
+    """Cells are matched by recipe: if a recipe changes, or how it is written, its cells have to be run again."""
+    experiments = [synthetic.Synthetic("small"), curves.Steps("small"), curves.Training("small")]
+    for experiment in experiments:
+        stored = json.loads((ROOT / "results" / f"{experiment.name}.json").read_text())
+        for cell in stored:
+            assert same_recipe(cell["recipe"], experiment.recipe(Cell(cell["row"], cell["column"]))), cell["row"]
 
 
 def test_the_pictures_show_data_and_every_row_and_the_reverse_process(tmp_path, tiny, monkeypatch):
@@ -216,7 +251,7 @@ def test_the_pictures_show_data_and_every_row_and_the_reverse_process(tmp_path, 
     assert rows_shown == ["data", "PCD", "SDDM"]
     assert columns == list(DENSITIES)
     first = [[points is not None for points in row].index(True) for row in clouds]
-    assert first == [0, 3, 0]  # data are drawn without having been run
+    assert first == [0, 3, 0]  # data are drawn on all densities, whatever has been run
     assert (tmp_path / "results" / "synthetic" / "reverse.png").stat().st_size > 5_000
     assert (tmp_path / "results" / "synthetic" / "reverse.gif").read_bytes()[:6] == b"GIF89a"
 
@@ -246,7 +281,7 @@ def test_values_are_named_once_with_all_that_have_them():
     assert synthetic.grouped({"a": "1", "b": "2", "c": "1"}) == "1: `a`, `c`; 2: `b`"
 
 
-@pytest.mark.parametrize(("name", "x"), [("steps", "sampling_steps"), ("training", "training_seconds")])
+@pytest.mark.parametrize(("name", "x"), [("steps", "steps"), ("training", "training_seconds")])
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
     monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
     monkeypatch.setitem(curves.TRAININGS, "small", {"energy MLP": (1, 2, 3), "masked transformer": (1, 2)})
@@ -259,7 +294,8 @@ def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, 
     lines = drawn[-1]
     assert sum(len(points) for points in lines.values()) == len(results)
     assert {point[0] for points in lines.values() for point in points} == {
-        (result["recipe"] | result["figures"])[x] for result in results
+        result["figures"][x] if x in result["figures"] else result["recipe"]["system"]["recipe"]["sampling"]["steps"]
+        for result in results
     }
     trainings = {path.parent.name for path in tmp_path.glob("work/synthetic-small/*/checkpoints")}
     assert len(trainings) == (1 if name == "steps" else 5)  # those that differ in sampling share one
@@ -273,16 +309,18 @@ def test_curves_are_drawn(tmp_path):
     assert (tmp_path / "c.png").stat().st_size > 5_000
 
 
+def measured(tokens, row, name="moons", groups=None):
+    return synthetic.Synthetic("small").measure(Drawn(tokens, groups), Toy(name), row, seed=0)
+
+
 def test_data_measured_as_samples_are_at_the_floor():
-    recipe = rows.Data(samples=300, repeats=8, many=2_000)
-    toy = Toy("pinwheel")
-    data = rows.Drawn(toy.tokens(2_400, torch.Generator().manual_seed(5)), {})
-    figures = synthetic.measure(data, toy, recipe, seed=0)
+    row, toy = Measured(Fresh(), samples=300, repeats=8, many=2_000), Toy("pinwheel")
+    figures = measured(toy.tokens(2_400, torch.Generator().manual_seed(5)), row, "pinwheel")
     assert abs(figures["mmd"]) < 4 * figures["mmd_standard_error"]
     assert abs(figures["mmd_many"]) < 4 * figures["mmd_many_standard_error"]
     assert abs(figures["plane"]) < 4 * figures["plane_standard_error"]
     noise = torch.randint(2, (2_400, 32), generator=torch.Generator().manual_seed(6))
-    of_noise = synthetic.measure(rows.Drawn(noise, {}), toy, recipe, seed=0)
+    of_noise = measured(noise, row, "pinwheel")
     assert of_noise["mmd"] > 100 * abs(figures["mmd"])
     assert of_noise["plane"] > 0.5
 
@@ -294,9 +332,9 @@ def test_samples_of_chains_are_measured_by_chain_and_no_two_repeats_share_one(mo
         asked.append(groups)
         return MMD(0.0, 0.0)
 
-    monkeypatch.setattr(synthetic, "hamming_mmd", watched)
-    drawn = rows.Drawn(torch.zeros(400, 32, dtype=torch.int64), {}, torch.arange(400) % 20)
-    synthetic.measure(drawn, Toy("moons"), rows.Compared(samples=80, repeats=5, many=400), seed=0)
+    monkeypatch.setattr(densities, "hamming_mmd", watched)
+    row = Measured(Fresh(), samples=80, repeats=5, many=400)
+    measured(torch.zeros(400, 32, dtype=torch.int64), row, groups=torch.arange(400) % 20)
     *repeats, many = [groups.tolist() for groups in asked]
     assert [len(groups) for groups in repeats] == [80] * 5
     assert sorted(chain for groups in repeats for chain in set(groups)) == list(range(20))

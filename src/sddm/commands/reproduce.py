@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,11 +10,8 @@ import tyro
 
 from sddm import _checks
 from sddm.errors import StoppedError
-from sddm.experiments.curves import Steps, Training
-from sddm.experiments.runner import Experiment, reproduce
-from sddm.experiments.synthetic import Synthetic
-
-EXPERIMENTS: dict[str, Callable[[str], Experiment]] = {"synthetic": Synthetic, "steps": Steps, "training": Training}
+from sddm.experiments import EXPERIMENTS
+from sddm.experiments.runner import reproduce
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class ReproduceCommand:
     Results are JSON, Markdown tables and pictures in the folder --out.
     """
 
-    experiment: Annotated[Literal["synthetic", "steps", "training"], tyro.conf.Positional]
+    experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="|".join(EXPERIMENTS))]
     """synthetic: the tables of the seven densities; steps and training: how near the data its energy row comes, against
     the number of sampling steps and against the time of training."""
     scale: Literal["small", "paper"] = "small"
@@ -41,6 +37,10 @@ class ReproduceCommand:
     """Folder for checkpoints and samples on the way."""
 
     def __post_init__(self) -> None:
+        _checks.require(
+            self.experiment in EXPERIMENTS,
+            f"There is no experiment {self.experiment!r}. Choose one of {', '.join(EXPERIMENTS)}.",
+        )
         _checks.whole(self.repeats, "repeats", 1, 1_000)
 
 

@@ -1,1 +1,15 @@
-"""The paper's experiments, and a demonstration."""
+"""The paper's experiments, and a demonstration. To add an experiment: a file, and one line in the table below."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sddm.experiments.curves import Steps, Training
+from sddm.experiments.experiment import Experiment
+from sddm.experiments.synthetic import Synthetic
+
+EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
+    "synthetic": Synthetic,
+    "steps": Steps,
+    "training": Training,
+}
+"""Each is made for a scale, small or paper."""

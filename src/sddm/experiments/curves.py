@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import abstractmethod
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from sddm import _files
+from sddm.experiments.densities import Densities, Measured
 from sddm.experiments.pictures import curves
-from sddm.experiments.rows import LAZY, SCALES, Row, Sddm
-from sddm.experiments.synthetic import Densities
+from sddm.experiments.synthetic import LAZY, SCALES
+from sddm.experiments.systems import Diffused
 from sddm.experiments.tables import markdown, with_error
 
 DENSITY = "2spirals"
@@ -35,19 +36,22 @@ STEPS_SAMPLES = 100_000
 TRAINING_SAMPLES = {"small": 20_000, "paper": 100_000}
 
 
-def _row(scale: str, name: str, many: int) -> Sddm:
+def _row(scale: str, name: str, many: int, **changed: dict[str, Any]) -> Measured:
+    """A row of the tables with other settings, and more or fewer samples."""
     row = SCALES[scale]()[name]
-    assert isinstance(row, Sddm)
-    return replace(row, many=many, repeats=many // row.samples)
+    assert isinstance(row.system, Diffused)
+    return Measured(Diffused(row.system.recipe.but(**changed)), many, row.samples, many // row.samples, row.held_out)
 
 
 class Curve(Densities):
     """One system under one setting after another; lines of a picture are named by the settings but the last."""
 
-    x: str
-    """What the horizontal axis shows: a field of the recipe, or of the figures."""
     label: str
     title: str
+
+    @abstractmethod
+    def x(self, result: dict[str, Any]) -> float:
+        """What the horizontal axis shows."""
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
         lines = [
@@ -61,9 +65,8 @@ class Curve(Densities):
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
         lines: dict[str, list[tuple[float, float, float]]] = {}
         for result in results:
-            figures = result["figures"]
-            name = result["row"].rpartition(", ")[0]
-            point = ((result["recipe"] | figures)[self.x], figures["mmd_many"], figures["mmd_many_standard_error"])
+            figures, name = result["figures"], result["row"].rpartition(", ")[0]
+            point = (self.x(result), figures["mmd_many"], figures["mmd_many_standard_error"])
             lines.setdefault(name, []).append(point)
         if lines:
             floor = min(point[2] for points in lines.values() for point in points)
@@ -73,26 +76,33 @@ class Curve(Densities):
 class Steps(Curve):
     """`sddm reproduce steps`: both samplers of the paper on both grids."""
 
-    x, label, title = "sampling_steps", "steps of sampling", "energy MLP"
+    label, title = "steps of sampling", "energy MLP"
 
     def __init__(self, scale: str) -> None:
-        row = _row(scale, "SDDM", STEPS_SAMPLES)
-        rows: dict[str, Row] = {
-            f"{name}, uniform in {grid}, {number} steps": replace(row, sampler=lazy, grid=grid, sampling_steps=number)
+        rows = {
+            f"{name}, uniform in {grid}, {number} steps": _row(
+                scale, "SDDM", STEPS_SAMPLES, sampling={"sampler": lazy, "grid": grid, "steps": number}
+            )
             for (name, lazy), grid, number in product(LAZY.items(), ("time", "share"), NUMBERS[scale])
         }
         super().__init__("steps", scale, rows, [DENSITY])
+
+    def x(self, result: dict[str, Any]) -> float:
+        return float(result["recipe"]["system"]["recipe"]["sampling"]["steps"])
 
 
 class Training(Curve):
     """`sddm reproduce training`: the same recipe with less time, the rate falling to 0 over each training."""
 
-    x, label, title = "training_seconds", "seconds of training", "training"
+    label, title = "seconds of training", "training"
 
     def __init__(self, scale: str) -> None:
-        rows: dict[str, Row] = {
-            f"{name}, {number} steps": replace(_row(scale, TRAINED[name], TRAINING_SAMPLES[scale]), steps=number)
+        rows = {
+            f"{name}, {number} steps": _row(scale, TRAINED[name], TRAINING_SAMPLES[scale], training={"steps": number})
             for name, numbers in TRAININGS[scale].items()
             for number in numbers
         }
         super().__init__("training", scale, rows, [DENSITY])
+
+    def x(self, result: dict[str, Any]) -> float:
+        return float(result["figures"]["training_seconds"])

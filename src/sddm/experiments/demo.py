@@ -6,25 +6,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
 from sddm.data import Toy
-from sddm.diffusion import Diffusion
 from sddm.experiments.pictures import Points, side_by_side, strip
-from sddm.marginals import Energy
+from sddm.experiments.synthetic import ENERGY_MLP
 from sddm.metrics import hamming_mmd
-from sddm.networks import MLPEnergy
-from sddm.processes import Uniform
-from sddm.samplers import Sweep, Trajectory, sample
-from sddm.schedules import SqrtCosine
-from sddm.training import TrainingConfig, train
+from sddm.samplers import Trajectory
 from sddm.training.batches import generator_of
 
 POOL = 2_048
 """Fresh points a step, over which the targets are averaged."""
+RECIPE = ENERGY_MLP.but(training={"batch_size": 512, "pool": POOL})
 
 
 @dataclass(frozen=True)
@@ -56,31 +51,18 @@ def run(config: DemoConfig) -> dict[str, float]:
     """Run the demonstration and return its figures (MMD in units of 1e-4)."""
     toy = Toy(config.density)
     sampling, fresh = (generator_of(config.seed, purpose, 0) for purpose in ("sampling", "fresh data"))
-    torch.manual_seed(config.seed)
-    process = Uniform(toy.num_states, SqrtCosine(1.0)).leaving(0.02)
-    network = MLPEnergy(toy.length, time_scale=10.0, input_gain=4.0)
-    diffusion = Diffusion(process, Energy(network, implicit=False, fading=True))
+    recipe = RECIPE.but(
+        training={"steps": config.steps, "seed": config.seed}, sampling={"steps": config.sampling_steps}
+    )
 
     print(f"Training an energy model of {config.density} by conditional ratio matching.")
-    recipe = TrainingConfig(
-        config.steps,
-        batch_size=512,
-        learning_rate=5e-3,
-        optimizer="muon",
-        ema_share=0.2,
-        noise_weight=2.0,
-        num_positions=8,
-        pool=POOL,
-        seed=config.seed,
-    )
 
     def rows(step: int) -> Int[Tensor, "pool dim"]:
         return toy.tokens(POOL, generator_of(config.seed, "data", step))
 
-    trained = train(diffusion, rows, recipe)
-
+    trained = recipe.trained(rows, toy.num_states, toy.length)
     path = Trajectory(every=max(1, config.sampling_steps // 6))
-    tokens = sample(trained, config.samples, config.sampling_steps, Sweep(), generator=sampling, callback=path)
+    tokens = recipe.sampling.sample(trained, config.samples, generator=sampling, callback=path)
     model, floor = (
         hamming_mmd(x, toy.tokens(config.samples, fresh)) for x in (tokens, toy.tokens(config.samples, fresh))
     )

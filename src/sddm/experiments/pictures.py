@@ -24,23 +24,22 @@ Points = Float[ndarray, "num 2"]
 INK, PAPER = "#22223b", "#ffffff"
 
 
-def side_by_side(panels: Sequence[tuple[str, Points]], path: Path, extent: float = 4.5) -> None:
-    """One density a panel, all on the same scale."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.2 * len(panels), 3.5), squeeze=False, facecolor=PAPER)
+def side_by_side(
+    panels: Sequence[tuple[str, Points]], path: Path, size: tuple[float, float] = (3.2, 3.5), extent: float = 4.5
+) -> None:
+    """One density a panel, each of this size, all on the same scale."""
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(size[0] * len(panels), size[1]), squeeze=False, facecolor=PAPER
+    )
     for axis, (title, points) in zip(axes[0], panels, strict=True):
         _density(axis, points, extent)
         axis.set_title(title, fontsize=11, color=INK)
     _write(figure, path)
 
 
-def strip(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: float = 4.5) -> None:
+def strip(times: Sequence[float], clouds: Sequence[Points], path: Path) -> None:
     """The same samples at several times, from noise on the left to data on the right."""
-    panels = [(f"t = {t:.2f}", cloud) for t, cloud in zip(times, clouds, strict=True)]
-    figure, axes = plt.subplots(1, len(panels), figsize=(2.1 * len(panels), 2.5), squeeze=False, facecolor=PAPER)
-    for axis, (title, points) in zip(axes[0], panels, strict=True):
-        _density(axis, points, extent)
-        axis.set_title(title, fontsize=10, color=INK)
-    _write(figure, path)
+    side_by_side([(f"t = {t:.2f}", cloud) for t, cloud in zip(times, clouds, strict=True)], path, (2.1, 2.5))
 
 
 def matrix(

@@ -5,64 +5,20 @@ from __future__ import annotations
 import fnmatch
 import json
 import platform
-import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sddm import _checks, _files
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A place in a table: which system, on which data."""
-
-    row: str
-    column: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.row}/{self.column}"
-
-
-class Experiment(Protocol):
-    """A table of the paper."""
-
-    name: str
-    family: str
-    """Experiments of one family keep their trainings in one folder, and share them."""
-
-    def cells(self) -> list[Cell]:
-        """All cells, in the order in which they are run."""
-        ...
-
-    def recipe(self, cell: Cell) -> dict[str, Any]:
-        """Everything that decides a cell's figures but the seed, as JSON; a cell with another recipe is run again."""
-        ...
-
-    def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
-        """The figures of a cell, as JSON. What it needs on the way goes into the folder, so that it can go on there."""
-        ...
-
-    def headline(self, figures: dict[str, Any]) -> str:
-        """The figures in a few words."""
-        ...
-
-    def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        """Tables of what there is so far."""
-        ...
-
-    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
-        """Pictures of what there is, once all cells that were asked for are finished."""
-        ...
+from sddm.experiments.experiment import Cell, Experiment, slug
 
 
 def reproduce(
-    experiment: Experiment, out: Path, work: Path, cells: Sequence[str] = (), repeats: int = 1
+    experiment: Experiment[Any], out: Path, work: Path, cells: Sequence[str] = (), repeats: int = 1
 ) -> list[dict[str, Any]]:
     """Run the cells whose names match one of `cells` (all if none), `repeats` times with different seeds.
 
@@ -78,7 +34,7 @@ def reproduce(
     jobs = [(cell, seed) for seed in range(repeats) for cell in chosen]
     for number, (cell, seed) in enumerate(jobs, start=1):
         path = store / f"{slug(f'{cell.name}-{seed}')}.json"
-        recipe = _recipe(experiment, cell)
+        recipe = experiment.recipe(cell)
         if (known := _finished(path, recipe)) is None:
             _say(f"[{number}/{len(jobs)}] {cell.name}, seed {seed}: running")
             began = time.monotonic()
@@ -89,7 +45,7 @@ def reproduce(
                 "seed": seed,
                 "figures": figures,
                 "seconds": round(time.monotonic() - began, 1),
-                "recipe": recipe,
+                "recipe": _plain(recipe),
                 "versions": {"python": platform.python_version(), "torch": version("torch"), "sddm": version("sddm")},
             }
             _files.write_json(path, known)
@@ -100,41 +56,51 @@ def reproduce(
     return results
 
 
-def _collect(experiment: Experiment, out: Path) -> list[dict[str, Any]]:
+def _collect(experiment: Experiment[Any], out: Path) -> list[dict[str, Any]]:
     """All finished cells, in one file, and tables. Those of another recipe than today's are left out."""
     folder = out / experiment.name
     cells = experiment.cells()
-    order, recipes = {cell: i for i, cell in enumerate(cells)}, {cell: _recipe(experiment, cell) for cell in cells}
+    order, recipes = {cell: i for i, cell in enumerate(cells)}, {cell: experiment.recipe(cell) for cell in cells}
     found = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "cells").glob("*.json")]
-    results = [value for value in found if value["recipe"] == recipes.get(Cell(value["row"], value["column"]))]
+    results = [v for v in found if same_recipe(v["recipe"], recipes.get(Cell(v["row"], v["column"])))]
     results.sort(key=lambda value: (order[Cell(value["row"], value["column"])], value["seed"]))
     _files.write_json(out / f"{experiment.name}.json", results)
     experiment.report(results, folder)
     return results
 
 
-def _recipe(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+def same_recipe(stored: Any, recipe: Any) -> bool:
+    """Whether a recipe is the one that was stored. Options that are newer than the stored one must have their default,
+    so that a new option with the old behaviour as its default asks for no cell to be run again."""
+    if not is_dataclass(recipe):
+        return bool(stored == _plain(recipe))
+    options = {option.name: (getattr(recipe, option.name), option) for option in fields(recipe)}
+    return stored.keys() <= options.keys() and all(
+        same_recipe(stored[name], value) if name in stored else value == _default(option)
+        for name, (value, option) in options.items()
+    )
+
+
+def _default(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def _plain(recipe: Any) -> Any:
     """As it is read back from JSON, where tuples are lists."""
-    recipe: dict[str, Any] = json.loads(json.dumps(experiment.recipe(cell)))
-    return recipe
+    return json.loads(json.dumps(asdict(recipe) if is_dataclass(recipe) and not isinstance(recipe, type) else recipe))
 
 
-def _finished(path: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
+def _finished(path: Path, recipe: Any) -> dict[str, Any] | None:
     if not path.exists():
         return None
     value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return value if value["recipe"] == recipe else None
+    return value if same_recipe(value["recipe"], recipe) else None
 
 
 def _matches(cell: Cell, patterns: Sequence[str]) -> bool:
     return not patterns or any(
         fnmatch.fnmatchcase(cell.name, p) or p in (cell.row, cell.column, cell.name) for p in patterns
     )
-
-
-def slug(name: str) -> str:
-    """A name as part of a path."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _say(text: str) -> None:

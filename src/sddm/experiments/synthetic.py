@@ -1,15 +1,14 @@
-"""The seven densities as 32 bits: the paper's Table 1 and its ablation.
+"""The seven densities as 32 bits: the paper's Table 1 and its ablation. One recipe a row, the same for all densities.
 
-One recipe a row, the same for all seven densities. The metric's own noise stands beside every figure: data against
-data, by the same protocol. Fresh data for the metric come from a stream of their own.
+Rows that differ in sampling only share their trainings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -20,22 +19,19 @@ from torch import Tensor
 
 from sddm import _files
 from sddm.data import DENSITIES, Toy
+from sddm.experiments.densities import PLANE_POINTS, Densities, Measured
+from sddm.experiments.experiment import SAMPLES, Cell, slug
 from sddm.experiments.pictures import animation, matrix, strip
-from sddm.experiments.rows import SCALES, Data, Drawn, Row, Sddm
-from sddm.experiments.runner import Cell, slug
+from sddm.experiments.systems import Compared, Diffused, Fresh
 from sddm.experiments.tables import markdown, with_error
-from sddm.metrics import cell_distance, hamming_mmd
-from sddm.samplers import GRIDS, SAMPLERS, Trajectory, sample
+from sddm.recipe import ModelConfig, Recipe, SamplingConfig
+from sddm.samplers import Trajectory
+from sddm.training import TrainingConfig
 from sddm.training.batches import generator_of
 from sddm.training.loop import MODEL
 
-UNIT = 1e4
-"""MMD^2 is given in units of 1e-4."""
-PLANE_POINTS, SAMPLES = 20_000, "samples.safetensors"
 KEPT = 4_000
 """Samples of a cell that are kept beside the tables."""
-LEAST_FOR_PLANE = 1_000
-"""Fewer points leave most cells of the plane empty."""
 REVERSE_POINTS, REVERSE_STEPS = 10_000, 24
 
 PAPER = {
@@ -53,35 +49,89 @@ PAPER = {
 """The paper's figures by row, in the order of `DENSITIES`."""
 
 
-class Densities:
-    """Some systems on some densities: what the tables and the curves have in common."""
+ENERGY_MLP = Recipe(
+    ModelConfig(model="mlp-energy", fading=True, time_scale=10.0, input_gain=4.0),
+    TrainingConfig(
+        steps=2_400,
+        batch_size=1_024,
+        pool=4_096,
+        optimizer="muon",
+        learning_rate=5e-3,
+        noise_weight=2.0,
+        num_positions=8,
+        ema_share=0.2,
+        evaluate_every=10**9,
+        keep=1,
+    ),
+    SamplingConfig(steps=8, sampler="sweep"),
+)
+TRANSFORMER = replace(
+    ENERGY_MLP.but(training={"batch_size": 256, "learning_rate": 1e-2, "num_positions": None}),
+    model=ModelConfig(width=32, layers=3, heads=2, mlp=128, time_scale=10.0, input_gain=25.0, film_blocks=1),
+)
+# A pass tells of one position, not of 32: noisier gradients, and so a lower rate.
+MASKED = TRANSFORMER.but(
+    model={"model": "masked"}, training={"steps": 6_000, "learning_rate": 4e-3, "num_positions": 1}
+)
+ABLATION = {
+    "energy": MASKED.but(
+        model={"model": "energy", "film_blocks": None, "fading": True},
+        training={"steps": 800, "batch_size": 192, "num_positions": 4},
+    ),
+    "masked": MASKED,
+    "hollow": TRANSFORMER.but(training={"steps": 1_400}),
+    # Its loss is that of x_0, which is of order 1 at all levels of noise.
+    "leave-one-out": TRANSFORMER.but(model={"model": "leave-one-out"}, training={"steps": 2_000, "noise_weight": 0.0}),
+}
+LAZY = {"analytical": "lazy", "euler": "lazy-euler"}
+"""The paper's samplers. Lazily the law is the same, and a thousand steps become affordable."""
+FEW_STEPS = "SDDM, 20 analytical steps"
+"""The energy row's own models, sampled by the paper's step."""
 
-    family = "synthetic"
 
-    def __init__(self, name: str, scale: str, rows: dict[str, Row], densities: Sequence[str]) -> None:
-        self.name = name if scale == "small" else f"{name}-{scale}"
-        self.scale, self.rows, self.densities = scale, rows, densities
+def small() -> dict[str, Measured]:
+    """What two CPU cores finish: minutes a cell."""
+    rows = {
+        "data": Measured(Fresh(), many=100_000),
+        "PCD": Measured(Compared("PCD", 12_000, 128, {"chains": 500, "decay_steps": 12_000})),
+        "ALOE+": Measured(Compared("ALOE+", 4_000, 128, {"dual_width": 512})),
+        "EB-GFN": Measured(Compared("EB-GFN", 5_000, 64, {"data_share": 0.5, "decay_steps": 5_000})),
+        "SDDM": Measured(Diffused(ENERGY_MLP), many=100_000),
+        FEW_STEPS: Measured(Diffused(ENERGY_MLP.but(sampling={"steps": 20, "sampler": "analytical"}))),
+    }
+    for sampler in LAZY:
+        rows |= {f"{name} + {sampler}": _sampled(recipe, sampler) for name, recipe in ABLATION.items()}
+    return rows
 
-    def cells(self) -> list[Cell]:
-        return [Cell(row, density) for row in self.rows for density in self.densities]
 
-    def recipe(self, cell: Cell) -> dict[str, Any]:
-        return asdict(self.rows[cell.row])
+def _sampled(recipe: Recipe, sampler: str) -> Measured:
+    """How a transformer is sampled: where each position costs a pass, lazily, with the same law, and less often."""
+    if recipe.training.num_positions is None:
+        return Measured(Diffused(recipe.but(sampling={"sampler": sampler, "steps": 40})))
+    steps, repeats = (40, 2) if recipe.model.model == "energy" else (100, 3)
+    system = Diffused(recipe.but(sampling={"sampler": LAZY[sampler], "steps": steps}))
+    return Measured(system, many=4_000 * repeats, repeats=repeats, held_out=200)
 
-    def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
-        row, toy = self.rows[cell.row], Toy(cell.column)
-        num = max(row.many, row.samples * row.repeats)
-        drawn = row.draw(toy, num, seed, folder.parent / slug(f"{row.training}/{cell.column}-{seed}"))
-        folder.mkdir(parents=True, exist_ok=True)
-        _files.save_tensors(folder / SAMPLES, {"tokens": drawn.tokens[:PLANE_POINTS].to(torch.uint8)})
-        return measure(drawn, toy, row, seed) | drawn.figures | {"rows": row.rows_seen}
 
-    def headline(self, figures: dict[str, Any]) -> str:
-        return (
-            f"MMD x 1e4 {with_error(figures['mmd'], figures['mmd_standard_error'])}, "
-            f"at {figures['many']} samples "
-            f"{with_error(figures['mmd_many'], figures['mmd_many_standard_error'])}"
-        )
+def paper() -> dict[str, Measured]:
+    """The paper's number of steps and batch, for a GPU."""
+    longer = {"steps": 300_000, "batch_size": 128, "learning_rate": 1e-3, "ema": 0.9999}
+    rows = {}
+    for name, row in small().items():
+        system = row.system
+        if isinstance(system, Diffused):
+            recipe = system.recipe.but(training=longer, sampling={} if name == FEW_STEPS else {"steps": 100})
+            if recipe.model.model != ENERGY_MLP.model.model:
+                recipe = recipe.but(model={"width": 128, "heads": 4, "mlp": 512})
+            row = replace(row, system=Diffused(recipe), many=100_000, repeats=10)
+        elif isinstance(system, Compared):
+            settings = {**system.settings, **({"decay_steps": 100_000} if "decay_steps" in system.settings else {})}
+            row = replace(row, system=Compared(system.system, 100_000, 128, settings), many=100_000)
+        rows[name] = row
+    return rows
+
+
+SCALES = {"small": small, "paper": paper}
 
 
 class Synthetic(Densities):
@@ -99,49 +149,29 @@ class Synthetic(Densities):
         Some samples of each cell are kept beside the tables, so that a picture can be drawn again without the work
         folder. A picture of which a finished cell has no samples here stays as it is.
         """
-        finished = [Cell(r["row"], r["column"]) for r in results if r["seed"] == 0]
+        finished = [Cell(r["row"], r["column"]) for r in results if r["seed"] == 0 and r["row"] != "data"]
         kept = {cell: folder / "samples" / f"{slug(cell.name)}.npy" for cell in finished}
         for cell, path in kept.items():
             if (whole := work / slug(f"{cell.name}-0") / SAMPLES).exists():
                 keep_bits(load_file(whole)["tokens"][:KEPT], path)
-        for picture in dict.fromkeys(row.picture for row in self.rows.values()):
-            shown = {c: p for c, p in kept.items() if self.rows[c.row].picture == picture and not self._is_data(c.row)}
+        for picture, in_ablation in (("samples", False), ("ablation", True)):
+            shown = {c: path for c, path in kept.items() if (c.row.partition(" + ")[0] in ABLATION) == in_ablation}
             if shown and all(path.exists() for path in shown.values()):
-                self._matrix(shown, folder / f"{picture}.png")
+                rows = [row for row in self.rows if any(cell.row == row for cell in shown)]
+                clouds = [[_points(shown.get(Cell(row, name)), Toy(name)) for name in DENSITIES] for row in rows]
+                data = [Toy(name).points(KEPT, generator_of(0, "data in pictures", 0)).numpy() for name in DENSITIES]
+                matrix(["data", *rows], list(DENSITIES), [data, *clouds], folder / f"{picture}.png")
         self._reverse("2spirals", work, folder)
 
-    def _is_data(self, row: str) -> bool:
-        return isinstance(self.rows[row], Data)
-
-    def _matrix(self, samples: dict[Cell, Path], path: Path) -> None:
-        """The data, and the rows of which there are samples."""
-        rows = [row for row in self.rows if self._is_data(row) or any(cell.row == row for cell in samples)]
-        clouds = [
-            [
-                _data(Toy(density)) if self._is_data(row) else _points(samples.get(Cell(row, density)), Toy(density))
-                for density in DENSITIES
-            ]
-            for row in rows
-        ]
-        matrix(rows, list(DENSITIES), clouds, path)
-
     def _reverse(self, density: str, work: Path, folder: Path) -> None:
-        row, toy = self.rows["SDDM"], Toy(density)
-        assert isinstance(row, Sddm)
-        trained = work / slug(f"{row.training}/{density}-0")
+        system, toy = self.rows["SDDM"].system, Toy(density)
+        assert isinstance(system, Diffused)
+        trained = work / slug(f"{system.training}/{density}-0")
         if not (trained / MODEL).exists():
             return
-        model = row.trained(toy, 0, trained)
-        path = Trajectory()
-        sample(
-            model,
-            REVERSE_POINTS,
-            steps=REVERSE_STEPS,
-            sampler=SAMPLERS[row.sampler](),
-            grid=GRIDS[row.grid],
-            generator=generator_of(0, "picture", 0),
-            callback=path,
-        )
+        path, generator = Trajectory(), generator_of(0, "picture", 0)
+        sampling = replace(system.recipe.sampling, steps=REVERSE_STEPS)
+        sampling.sample(system.trained(toy, 0, trained), REVERSE_POINTS, generator=generator, callback=path)
         clouds = [toy.decode(tokens).numpy() for tokens in path.tokens]
         shown = [round(i * (len(clouds) - 1) / 7) for i in range(8)]
         strip([path.times[i] for i in shown], [clouds[i] for i in shown], folder / "reverse.png")
@@ -157,47 +187,6 @@ def keep_bits(tokens: Int[Tensor, "num dim"], path: Path) -> None:
 
 def _points(path: Path | None, toy: Toy) -> Any:
     return None if path is None else toy.decode(torch.from_numpy(np.unpackbits(np.load(path), axis=1)).long()).numpy()
-
-
-def _data(toy: Toy) -> Any:
-    return toy.points(KEPT, generator_of(0, "data in pictures", 0)).numpy()
-
-
-def measure(drawn: Drawn, toy: Toy, row: Row, seed: int) -> dict[str, Any]:
-    """MMD by the paper's protocol and of many samples, each against as many fresh points, with standard errors.
-
-    Where samples come in groups, each repeat of the protocol takes groups of its own, so that repeats are independent.
-    """
-    fresh = (generator_of(seed, "fresh data", number) for number in range(10**6))
-
-    def against_data(some: Int[Tensor, "some"]) -> tuple[float, float]:
-        data = toy.tokens(len(some), next(fresh))
-        groups = None if drawn.groups is None else drawn.groups[some]
-        value, error = hamming_mmd(drawn.tokens[some], data, dtype=torch.float32, groups=groups)
-        return value * UNIT, error * UNIT
-
-    places = torch.arange(len(drawn.tokens))
-    part = places // row.samples if drawn.groups is None else drawn.groups % row.repeats
-    repeats = [against_data(places[part == number][: row.samples])[0] for number in range(row.repeats)]
-    many, many_error = against_data(places[: row.many])
-    return plane(drawn, toy, seed) | {
-        "mmd": mean(repeats),
-        "mmd_standard_error": stdev(repeats) / len(repeats) ** 0.5,
-        "many": row.many,
-        "mmd_many": many,
-        "mmd_many_standard_error": many_error,
-    }
-
-
-def plane(drawn: Drawn, toy: Toy, seed: int) -> dict[str, float]:
-    """The distance of some samples, if there are enough, from as many fresh points, on a grid in the plane."""
-    some = drawn.tokens[:PLANE_POINTS]
-    if len(some) < LEAST_FOR_PLANE:
-        return {}
-    fresh = toy.tokens(len(some), generator_of(seed, "fresh points of the plane", 0))
-    groups = None if drawn.groups is None else drawn.groups[: len(some)]
-    value, error = cell_distance(toy.cells(some), toy.cells(fresh), groups)
-    return {"plane": value, "plane_standard_error": error}
 
 
 STEPS = {
@@ -216,17 +205,24 @@ def grouped(values: dict[str, str]) -> str:
     return "; ".join(f"{value}: {', '.join(f'`{name}`' for name in those)}" for value, those in names.items())
 
 
-def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> str:
+def tables(results: list[dict[str, Any]], rows: Mapping[str, Measured], scale: str) -> str:
     """The figures of the first seed of each cell, as Markdown."""
-    first = {(r["row"], r["column"]): r["figures"] for r in reversed(results) if r["seed"] == 0}
+    cells = {(r["row"], r["column"]): r for r in results if r["seed"] == 0}
+    first = {place: result["figures"] for place, result in cells.items()}
     there = [row for row in rows if any((row, density) in first for density in DENSITIES)]
 
     def line(row: str, value: str, digits: int = 3) -> list[str]:
-        cells = [first.get((row, density), {}) for density in DENSITIES]
-        known = [f[value] for f in cells if value in f]
-        shown = [with_error(f[value], f[value + "_standard_error"], digits) if value in f else "" for f in cells]
-        average = f"{mean(known):.{digits}f}" if len(known) == len(cells) else ""
+        there = [first.get((row, density), {}) for density in DENSITIES]
+        known = [f[value] for f in there if value in f]
+        shown = [with_error(f[value], f[value + "_standard_error"], digits) if value in f else "" for f in there]
+        average = f"{mean(known):.{digits}f}" if len(known) == len(there) else ""
         return [row, *shown, average]
+
+    def effort(row: str) -> list[str]:
+        """Of each cell, the rows of data that its training drew, and how long it took."""
+        seen = f"{rows[row].system.rows_seen / 1e6:.2f} M, "
+        results = [cells.get((row, density)) for density in DENSITIES]
+        return [row, *["" if result is None else seen + _duration(result) for result in results]]
 
     def published(row: str) -> list[list[str]]:
         figures = PAPER.get(row)
@@ -238,8 +234,9 @@ def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> s
     protocol = [part for row in there for part in (line(row, "mmd"), *published(row))]
     counts = grouped({name: f"{rows[name].repeats} times {rows[name].samples:,}" for name in there})
     many = grouped({name: f"{rows[name].many:,}" for name in there})
-    diffusions = {name: row for name, row in rows.items() if name in there and isinstance(row, Sddm)}
-    steps = grouped({name: f"{row.sampling_steps} {STEPS[row.sampler]}" for name, row in diffusions.items()})
+    recipes = {name: s.recipe for name in there if isinstance(s := rows[name].system, Diffused)}
+    steps = grouped({n: f"{r.sampling.steps} {STEPS[r.sampling.sampler or '']}" for n, r in recipes.items()})
+    trained = [effort(name) for name in there if rows[name].system.rows_seen]
     return "\n".join(
         [
             f"# Seven densities as 32 bits, {scale} scale\n",
@@ -255,6 +252,14 @@ def tables(results: list[dict[str, Any]], rows: dict[str, Row], scale: str) -> s
             table("distance", [line(row, "plane") for row in there if line(row, "plane")[1:] != [""] * 8]),
             "Bound on the negative log-likelihood of fresh points.\n",
             table("nats", [line(row, "nats", 2) for row in there if line(row, "nats")[1:] != [""] * 8]),
+            "Millions of rows of data that the training drew, and its seconds on one core; with <=, those of the whole "
+            "cell.\n",
+            markdown(["rows, seconds", *DENSITIES], trained),
             f"Every number comes from `sddm reproduce synthetic --scale {scale}`; a recipe serves all densities.\n",
         ]
     )
+
+
+def _duration(result: dict[str, Any]) -> str:
+    seconds = result["figures"].get("training_seconds")
+    return f"<= {result['seconds']:.0f} s" if seconds is None else f"{seconds:.0f} s"

@@ -1,0 +1,97 @@
+"""An experiment: a task (data, measure, show) times recipes. Systems are the rows of a table, data are its columns."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sddm import _files
+from sddm.experiments.systems import Drawn, Source, System
+
+SAMPLES, MOST_KEPT = "samples.safetensors", 20_000
+"""The file of samples in the folder of a cell, and how many it holds."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a table: which system, on which data."""
+
+    row: str
+    column: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}/{self.column}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system, and how many samples of it are measured."""
+
+    system: System
+    many: int
+
+    @property
+    def num(self) -> int:
+        """Samples to draw."""
+        return self.many
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+class Experiment(ABC, Generic[AnyRow]):
+    """Systems on data. An experiment says what they are, and how samples are measured and shown."""
+
+    family: str
+    """Experiments of one family keep their trainings in one folder, and share them."""
+
+    def __init__(self, name: str, scale: str, rows: Mapping[str, AnyRow], columns: Sequence[str]) -> None:
+        self.name = name if scale == "small" else f"{name}-{scale}"
+        self.scale, self.rows, self.columns = scale, rows, columns
+
+    @abstractmethod
+    def source(self, column: str) -> Source:
+        """The data of a column."""
+
+    @abstractmethod
+    def measure(self, drawn: Drawn, source: Source, row: AnyRow, seed: int) -> dict[str, Any]:
+        """The figures of a cell, as JSON."""
+
+    @abstractmethod
+    def headline(self, figures: dict[str, Any]) -> str:
+        """The figures in a few words."""
+
+    @abstractmethod
+    def report(self, results: list[dict[str, Any]], folder: Path) -> None:
+        """Write tables of what there is so far."""
+
+    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
+        """Draw what there is, once all cells that were asked for are finished; nothing, unless overridden."""
+
+    def cells(self) -> list[Cell]:
+        """All cells, in the order in which they are run."""
+        return [Cell(row, column) for row in self.rows for column in self.columns]
+
+    def recipe(self, cell: Cell) -> Any:
+        """Everything that decides a cell's figures but the seed; a cell with another recipe is run again."""
+        return self.rows[cell.row]
+
+    def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
+        """The figures of a cell, as JSON. Some of its samples go into the folder, and its training into one beside."""
+        row, source = self.rows[cell.row], self.source(cell.column)
+        training = folder.parent / slug(f"{row.system.training}/{cell.column}-{seed}")
+        drawn = row.system.draw(source, row.num, seed, training)
+        folder.mkdir(parents=True, exist_ok=True)
+        _files.save_tensors(folder / SAMPLES, {"tokens": drawn.tokens[:MOST_KEPT]})
+        figures = self.measure(drawn, source, row, seed) | {"rows_seen": row.system.rows_seen}
+        return figures | ({} if drawn.training_seconds is None else {"training_seconds": drawn.training_seconds})
+
+
+def slug(name: str) -> str:
+    """A name as part of a path."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

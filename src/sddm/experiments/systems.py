@@ -1,0 +1,135 @@
+"""What can be run on data: a recipe, a baseline, and the data themselves in the place of samples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from sddm.baselines import BASELINES, train_baseline
+from sddm.diffusion import Diffusion
+from sddm.recipe import Recipe
+from sddm.training.batches import Batches, generator_of
+from sddm.training.report import METRICS_FILE
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Data of which any number of rows can be drawn, such as `sddm.data.Toy`."""
+
+    num_states: int
+    length: int
+
+    def tokens(self, num: int, generator: torch.Generator) -> Tensor: ...
+
+
+class Drawn(NamedTuple):
+    """Samples of a system, and what it can say of itself."""
+
+    tokens: Int[Tensor, "num dim"]
+    groups: Int[Tensor, "num"] | None = None
+    """The group of each sample, where those of one group depend on each other."""
+    model: Diffusion | None = None
+    """Whatever can tell how likely other rows are."""
+    training_seconds: float | None = None
+
+
+class System(ABC):
+    """Something that samples can be drawn from, after a training on a stream of fresh rows if it has one."""
+
+    rows_seen: int = 0
+    """Rows of data that the training draws."""
+
+    @property
+    def training(self) -> str:
+        """What the folder of the training is called; systems that differ in sampling only share it."""
+        return "none"
+
+    @abstractmethod
+    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
+        """Train, going on from a checkpoint in the folder, and draw samples."""
+
+
+@dataclass(frozen=True)
+class Fresh(System):
+    """Fresh rows in the place of samples: what a metric gives when there is nothing to find."""
+
+    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
+        return Drawn(source.tokens(num, generator_of(seed, "data as samples", 0)))
+
+
+@dataclass(frozen=True)
+class Diffused(System):
+    """A diffusion by a recipe."""
+
+    recipe: Recipe
+
+    @property
+    def training(self) -> str:
+        return _marked(self.recipe.model.model, [asdict(self.recipe.model), asdict(self.recipe.training)])
+
+    @property
+    def rows_seen(self) -> int:  # type: ignore[override]
+        return self.recipe.training.steps * self._rows_a_step
+
+    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
+        model = self.trained(source, seed, folder)
+        tokens = self.recipe.sampling.sample(model, num, generator=generator_of(seed, "samples", 0))
+        lines = map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines())
+        a_step = mean(line["seconds"] for line in lines if "seconds" in line)
+        return Drawn(tokens, model=model, training_seconds=a_step * self.recipe.training.steps)
+
+    def trained(self, source: Source, seed: int, folder: Path) -> Diffusion:
+        rows = fresh_rows(source, self._rows_a_step, seed)
+        return self.recipe.but(training={"seed": seed}).trained(rows, source.num_states, source.length, folder)
+
+    @property
+    def _rows_a_step(self) -> int:
+        return self.recipe.training.pool or self.recipe.training.batch_size
+
+
+@dataclass(frozen=True)
+class Compared(System):
+    """A baseline."""
+
+    system: str
+    """A key of `sddm.baselines.BASELINES`."""
+    steps: int
+    """Training steps."""
+    batch_size: int
+    """Rows a step, drawn afresh."""
+    settings: dict[str, Any]
+    """Arguments of the system; the others have their defaults."""
+
+    @property
+    def training(self) -> str:
+        return _marked(self.system, asdict(self))
+
+    @property
+    def rows_seen(self) -> int:  # type: ignore[override]
+        return self.steps * self.batch_size
+
+    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            system = BASELINES[self.system](source.length, **self.settings)
+        train_baseline(system, fresh_rows(source, self.batch_size, seed), self.steps, seed, folder)
+        return Drawn(system.sample(num, generator_of(seed, "samples", 0)), system.groups(num))
+
+
+def fresh_rows(source: Source, num: int, seed: int) -> Batches:
+    """New rows in every step, from the stream that is for training alone."""
+    return lambda step: source.tokens(num, generator_of(seed, "training data", step))
+
+
+def _marked(name: str, settings: Any) -> str:
+    """A name with a mark of all that decides the training, so that another recipe does not go on from its weights."""
+    return f"{name} {hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()}"
