@@ -7,6 +7,7 @@ import jaxtyping
 import pytest
 import torch
 
+from sddm.experiments import EXPERIMENTS
 from sddm.marginals import MODELS
 from sddm.processes import PROCESSES
 from sddm.samplers import SAMPLERS
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def tables_restored():
-    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS)
+    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS, EXPERIMENTS)
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):
@@ -46,8 +47,10 @@ def test_the_readme_runs_and_its_model_learns_to_sort(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.usefixtures("tables_restored")
-def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path):
+def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = run_blocks("docs/extending.md")
+    assert "| data | 100% in order |" in (tmp_path / "results" / "sorting" / "table.md").read_text()
     assert names["samples"].shape == (4, 8)
     diffusion = names["diffusion"]
     diffusion.save_pretrained(tmp_path / "saved")
