@@ -13,5 +13,5 @@ print("\nSamples:")
 print("\n".join(model.decode(model.sample(8, seed=0))))
 
 print("\nSamples with a given beginning:")
-beginning = model.decoder.read_prefix(model.decode(model.sample(1, seed=1))[0][:2], model.length)
+beginning = model.codec.read_prefix(model.decode(model.sample(1, seed=1))[0][:2], model.length)
 print("\n".join(model.decode(model.sample(4, condition=sddm.Condition.from_blanks(beginning[0]), seed=0))))

@@ -40,7 +40,7 @@ def test_a_file_and_a_toy_are_fitted(tmp_path):
     np.save(tmp_path / "tokens.npy", TOKENS.numpy())
     assert sddm.fit(tmp_path / "tokens.npy", **QUICK).sample(2, steps=2).shape == (2, 6)
     toy = sddm.fit("moons", **QUICK)
-    assert isinstance(toy.decoder, Points)
+    assert isinstance(toy.codec, Points)
     assert toy.decode(toy.sample(2, steps=2)).shape == (2, 2)
 
 
@@ -124,7 +124,7 @@ def test_a_saved_model_carries_the_table_that_turns_tokens_back(tmp_path):
     model = sddm.fit(path, **QUICK)
     model.save_pretrained(tmp_path / "saved")
     again = Diffusion.from_pretrained(tmp_path / "saved")
-    assert isinstance(again.decoder, Characters)
+    assert isinstance(again.codec, Characters)
     tokens = again.sample(4, steps=2, seed=0)
     assert again.decode(tokens) == model.decode(tokens)
     card = (tmp_path / "saved" / "README.md").read_text()
@@ -132,12 +132,12 @@ def test_a_saved_model_carries_the_table_that_turns_tokens_back(tmp_path):
     assert "4 positions of 4 states" in card
 
 
-def test_a_decoder_has_to_fit_the_process_and_may_be_missing():
+def test_a_codec_has_to_fit_the_process_and_may_be_missing():
     process = Uniform(3, sddm.schedules.Constant(1.0))
     model = Hollow.for_process(process, 4, **TINY)
-    with pytest.raises(ValueError, match="decoder knows 2 values, but the process has 3 states"):
+    with pytest.raises(ValueError, match="codec knows 2 values, but the process has 3 states"):
         Diffusion(process, model, Points("moons"))
-    with pytest.raises(ValueError, match="built without a decoder"):
+    with pytest.raises(ValueError, match="built without a codec"):
         Diffusion(process, model).decode(TOKENS)
 
 

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks, _files
+from sddm.codecs import CODECS, Codec
 from sddm.config import build, describe
-from sddm.data.decoders import DECODERS, Decoder
 from sddm.marginals import MODELS, MarginalModel, Marginals
 from sddm.networks import NETWORKS, Places, Sizes
 from sddm.processes import PROCESSES, Process
@@ -30,28 +30,30 @@ CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "READ
 
 
 class Diffusion(nn.Module):
-    """A forward process and a model of its singleton conditionals, and the decoder of its tokens if there is one.
+    """A forward process and a model of its singleton conditionals, and the codec of its tokens if there is one.
 
     >>> diffusion = Diffusion(Uniform(2, Constant(1.0)).leaving(0.02), model)
     >>> diffusion.marginals(xt, t).log_xt            # (batch, dim, symbols)
     >>> diffusion.sample(16, seed=0)                 # (16, dim)
     """
 
-    def __init__(self, process: Process, model: MarginalModel, decoder: Decoder | None = None) -> None:
+    def __init__(self, process: Process, model: MarginalModel, codec: Codec | None = None) -> None:
         super().__init__()
         if not isinstance(process, Process):
             raise TypeError(f"process must be an sddm.processes.Process, but it is a {type(process).__name__}.")
         if not isinstance(model, MarginalModel):
             raise TypeError(f"model must be an sddm.marginals.MarginalModel, but it is a {type(model).__name__}.")
-        if decoder is not None:
-            _checks.instance(decoder, Decoder, "decoder")
+        if codec is not None:
+            _checks.instance(codec, Codec, "codec")
             _checks.require(
-                decoder.num_states == process.num_states,
-                f"decoder knows {decoder.num_states} values, but the process has {process.num_states} states.",
+                codec.num_states == process.num_states,
+                f"codec knows {codec.num_states} values, but the process has {process.num_states} states.",
             )
         self.process = process
         self.model = model
-        self.decoder = decoder
+        self.codec = codec
+        if codec is not None and codec.network is not None:
+            codec.network.requires_grad_(False).eval()
 
     @property
     def length(self) -> int | None:
@@ -64,6 +66,17 @@ class Diffusion(nn.Module):
         for value in (*self.parameters(), *self.buffers()):
             return value.device
         return torch.device("cpu")
+
+    def _apply(self, change: Any, recurse: bool = True) -> Diffusion:
+        """The codec's network moves along, though its weights are none of the diffusion's: nothing trains them."""
+        if self.codec is not None and self.codec.network is not None:
+            self.codec.network._apply(change, recurse)
+        return super()._apply(change, recurse)  # type: ignore[no-untyped-call]
+
+    def codec_weights(self) -> dict[str, Tensor]:
+        """The weights of the codec's network, as they are saved; empty if it has none."""
+        network = None if self.codec is None else self.codec.network
+        return {} if network is None else {f"codec.{name}": value for name, value in network.state_dict().items()}
 
     def marginals(
         self,
@@ -100,9 +113,9 @@ class Diffusion(nn.Module):
 
     def decode(self, tokens: Int[Tensor, "num dim"]) -> Any:
         """Tokens as what they stand for: lines of text, rows of a table, points, numbers."""
-        if self.decoder is None:
-            raise ValueError("decode: this diffusion was built without a decoder; its tokens stand for themselves.")
-        return self.decoder.decode(tokens)
+        if self.codec is None:
+            raise ValueError("decode: this diffusion was built without a codec; its tokens stand for themselves.")
+        return self.codec.decode(tokens)
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write config.json and model.safetensors, all that is needed to build the same diffusion again, and a card."""
@@ -110,8 +123,7 @@ class Diffusion(nn.Module):
         _checks.require(not directory.is_file(), f"directory {str(directory)!r} is a file. Name a directory.")
         config = self.config()
         directory.mkdir(parents=True, exist_ok=True)
-        weights = {k: v.detach().cpu().contiguous() for k, v in self.model.state_dict().items()}
-        _files.save_tensors(directory / WEIGHTS_FILE, weights)
+        _files.save_tensors(directory / WEIGHTS_FILE, self.model.state_dict() | self.codec_weights())
         _files.write_json(directory / CONFIG_FILE, config)
         _files.write_text(directory / CARD_FILE, model_card(self))
 
@@ -122,7 +134,7 @@ class Diffusion(nn.Module):
             "format": FORMAT,
             "process": describe(self.process, names),
             "model": describe(self.model, names),
-            "decoder": None if self.decoder is None else describe(self.decoder, names),
+            "codec": None if self.codec is None else describe(self.codec, names),
         }
 
     @classmethod
@@ -130,9 +142,9 @@ class Diffusion(nn.Module):
         """Build what `config` described, with fresh weights; `name` is that of the config in an error."""
         if config["format"] == 1:
             config = _with_sizes(config)
-        types, decoder = saved_types(), config.get("decoder")
+        types, codec = saved_types(), config.get("codec", config.get("decoder"))  # as it was once called
         try:
-            return cls(build(config["process"], types), build(config["model"], types), build(decoder, types))
+            return cls(build(config["process"], types), build(config["model"], types), build(codec, types))
         except Exception as error:  # whatever goes wrong here, the config is to blame
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise ValueError(f"{name} describes no model that can be built: {reason}") from error
@@ -152,7 +164,8 @@ class Diffusion(nn.Module):
         path = directory / WEIGHTS_FILE
         if not path.is_file():
             raise FileNotFoundError(f"{directory} holds no {WEIGHTS_FILE}: its weights are missing.")
-        load_weights(diffusion.model.state_dict(), _files.load_tensors(path)[1], str(path))
+        weights = diffusion.model.state_dict() | diffusion.codec_weights()
+        load_weights(weights, _files.load_tensors(path)[1], str(path))
         return diffusion.to(device).eval()
 
     def push_to_hub(self, repository: str, *, private: bool | None = None, token: str | None = None) -> str:
@@ -174,14 +187,14 @@ def model_card(diffusion: Diffusion) -> str:
     process, model = diffusion.process, diffusion.model
     parameters = sum(p.numel() for p in diffusion.parameters())
     length = "any number of" if model.length is None else model.length
-    decoder = "" if diffusion.decoder is None else f"\n- Tokens stand for: {type(diffusion.decoder).__name__.lower()}"
+    codec = "" if diffusion.codec is None else f"\n- Tokens stand for: {type(diffusion.codec).__name__.lower()}"
     return f"""---
 library_name: sddm
 tags: [sddm, discrete-diffusion, categorical-data]
 ---
 # A diffusion model of categorical data
 
-- Data: {length} positions of {process.num_states} states{decoder}
+- Data: {length} positions of {process.num_states} states{codec}
 - Process: {type(process).__name__}, {type(process.schedule).__name__} schedule
 - Model: {type(model).__name__}, {parameters:,} parameters
 
@@ -196,7 +209,7 @@ tokens = model.sample(16, steps=100, seed=0)
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **DECODERS, "sizes": Sizes, "places": Places}
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, "sizes": Sizes, "places": Places}
 
 
 def _locate(source: str | Path, revision: str | None) -> Path:

@@ -113,8 +113,8 @@ class ModelConfig:
             f"grid is {self.grid}, but the data have {data.length} positions.",
         )
         bare = self.diffusion(data.num_states, data.length, seed, len(data) * data.length)
-        sizes = data.decoder.sizes
-        return Diffusion(bare.process, bare.model if sizes is None else Restricted(bare.model, sizes), data.decoder)
+        sizes = data.codec.sizes
+        return Diffusion(bare.process, bare.model if sizes is None else Restricted(bare.model, sizes), data.codec)
 
     def diffusion(self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0) -> Diffusion:
         """A diffusion whose fresh weights follow from the seed; torch's own generator is left as it was.

@@ -393,7 +393,7 @@ def test_the_same_seed_gives_the_same_samples_from_the_command_line_from_python_
     assert sampled(run, tmp_path, capsys, "--seed", "4", name="other.npy") != made
     model = Diffusion.from_pretrained(run / "model")
     tokens = model.sample(7, steps=5, seed=3)
-    model.decoder.write(tokens, tmp_path / "python.npy")
+    model.codec.write(tokens, tmp_path / "python.npy")
     assert (tmp_path / "python.npy").read_bytes() == made
     assert torch.equal(model.sample(7, steps=5, seed=3, batch_size=3), tokens)
 
@@ -439,7 +439,7 @@ def test_a_prefix_a_file_with_blanks_and_a_temperature_do_what_they_say(run, tmp
     assert all(line.startswith("the c") for line in capsys.readouterr().out.splitlines())
     (tmp_path / "known.txt").write_text("the ___ sat\n")
     sampled(run, tmp_path, capsys, "--condition", str(tmp_path / "known.txt"), name="filled.npy")
-    alphabet = Diffusion.from_pretrained(run / "model").decoder.arguments["alphabet"]
+    alphabet = Diffusion.from_pretrained(run / "model").codec.arguments["alphabet"]
     for row in np.load(tmp_path / "filled.npy"):
         assert [alphabet[row[i]] for i in (0, 1, 2, 3, 7, 8, 9, 10)] == list("the  sat")
     cold = [sampled(run, tmp_path, capsys, "--temperature", t, name=f"{t}.npy") for t in ("0.01", "1", "100")]

@@ -15,11 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sddm.codecs import file_readers
 from sddm.data import (
     DENSITIES,
     MAX_LENGTH,
     MAX_STATES,
-    READERS,
     Characters,
     Columns,
     Dataset,
@@ -78,7 +78,7 @@ def test_an_array_of_any_whole_type_is_read_as_it_was(dtype, tmp_path):
     data = load(written(tmp_path, "a.npy", npy(ROWS.astype(dtype))))
     assert data.tokens[:].dtype == torch.int64
     assert data.tokens[:].tolist() == ROWS.tolist()
-    assert (data.decoder, data.num_states, data.length, data.name) == (Integers(3), 3, 3, "a.npy")
+    assert (data.codec, data.num_states, data.length, data.name) == (Integers(3), 3, 3, "a.npy")
     assert len(data) == 3
 
 
@@ -104,46 +104,46 @@ def test_an_archive_of_several_arrays_is_read_by_key(tmp_path):
 def test_a_line_is_a_sequence_padded_to_the_longest(ending, mark, tmp_path):
     text = mark + ending.join(["ba", "", "c b a", ""])
     data = load(written(tmp_path, "a.txt", text.encode()))
-    assert data.decoder == Characters(" abc", padded=True)
+    assert data.codec == Characters(" abc", padded=True)
     assert data.tokens[:].tolist() == [[2, 1, 4, 4, 4], [3, 0, 2, 0, 1]]
 
 
 def test_lines_of_one_length_need_no_padding(tmp_path):
     data = load(written(tmp_path, "a.TXT", b"ab\nba"))
-    assert data.decoder == Characters("ab", padded=False)
+    assert data.codec == Characters("ab", padded=False)
     assert data.num_states == 2
 
 
 def test_other_separators_of_unicode_are_characters(tmp_path):
     lines = ["a\u2028b", "c\x0cd"]
     data = load(written(tmp_path, "a.txt", "\n".join(lines).encode()))
-    assert data.decoder.decode(data.tokens[:]) == lines
+    assert data.codec.decode(data.tokens[:]) == lines
 
 
 def test_windows_cut_the_stream_and_drop_the_remainder(tmp_path):
     data = load(written(tmp_path, "a.txt", b"ab\r\ncd\naz"), window=3)
-    assert data.decoder == Characters("\nabcd", padded=False)
-    assert data.decoder.decode(data.tokens[:]) == ["ab\n", "cd\n"]
+    assert data.codec == Characters("\nabcd", padded=False)
+    assert data.codec.decode(data.tokens[:]) == ["ab\n", "cd\n"]
     assert load(tmp_path / "a.txt", window=1).tokens.shape == (8, 1)
 
 
 def test_a_csv_column_is_a_category_in_the_order_of_numbers_or_of_text(tmp_path):
     content = csv_bytes(["n", "mixed", "gap"], ["10", "10", "x"], ["9", "9", ""], ["-1.5", "b", "y"])
     data = load(written(tmp_path, "a.csv", b"\xef\xbb\xbf" + content))
-    assert data.decoder == Columns(["n", "mixed", "gap"], [["-1.5", "9", "10"], ["10", "9", "b"], ["", "x", "y"]])
+    assert data.codec == Columns(["n", "mixed", "gap"], [["-1.5", "9", "10"], ["10", "9", "b"], ["", "x", "y"]])
     assert data.tokens[:].tolist() == [[2, 0, 1], [1, 1, 0], [0, 2, 2]]
-    assert data.decoder.sizes == [3, 3, 3]
+    assert data.codec.sizes == [3, 3, 3]
 
 
 def test_a_missing_number_comes_first_and_not_a_number_is_text(tmp_path):
     content = csv_bytes(["gap", "nan"], ["10", "10"], ["", "nan"], ["9", "9"], ["9.0", "9"])
-    decoder = load(written(tmp_path, "a.csv", content)).decoder
-    assert decoder.values == [["", "9", "9.0", "10"], ["10", "9", "nan"]]
+    codec = load(written(tmp_path, "a.csv", content)).codec
+    assert codec.values == [["", "9", "9.0", "10"], ["10", "9", "nan"]]
 
 
 def test_a_table_may_have_one_column_and_empty_lines(tmp_path):
     data = load(written(tmp_path, "a.csv", b'\na\n\nx\n""\n'))
-    assert data.decoder.decode(data.tokens[:]) == [["x"], [""]]
+    assert data.codec.decode(data.tokens[:]) == [["x"], [""]]
 
 
 def test_a_parquet_column_of_any_plain_type_is_a_category(tmp_path):
@@ -155,21 +155,21 @@ def test_a_parquet_column_of_any_plain_type_is_a_category(tmp_path):
         "nothing, or one": pyarrow.array([None, 1.5, None]),
     }
     data = load(written(tmp_path, "a.parquet", parquet(**columns)))
-    assert data.decoder.names == list(columns)
-    assert data.decoder.values == [["", "a", "b"], ["9", "10"], ["", "false", "true"], ["x", "y"], ["", "1.5"]]
-    assert data.decoder.decode(data.tokens[:])[1] == ["", "9", "false", "x", "1.5"]
+    assert data.codec.names == list(columns)
+    assert data.codec.values == [["", "a", "b"], ["9", "10"], ["", "false", "true"], ["x", "y"], ["", "1.5"]]
+    assert data.codec.decode(data.tokens[:])[1] == ["", "9", "false", "x", "1.5"]
 
 
 def test_a_path_with_an_equals_sign_adds_no_column(tmp_path):
     (tmp_path / "year=2020").mkdir()
-    assert load(written(tmp_path / "year=2020", "a.parquet", parquet(x=["a", "b"]))).decoder.names == ["x"]
+    assert load(written(tmp_path / "year=2020", "a.parquet", parquet(x=["a", "b"]))).codec.names == ["x"]
 
 
 @pytest.mark.parametrize("name", DENSITIES)
 def test_a_toy_is_loaded_by_name(name):
     data = load(name, seed=3)
     assert data.tokens.shape == (100_000, 32)
-    assert (data.decoder, data.num_states, data.name) == (Points(name), 2, name)
+    assert (data.codec, data.num_states, data.name) == (Points(name), 2, name)
     assert torch.equal(data.tokens[:], Toy(name).tokens(100_000, torch.Generator().manual_seed(3)))
 
 
@@ -183,8 +183,8 @@ def test_any_lines_of_text_survive(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("text") / "a.txt"
     path.write_bytes("\n".join([*lines, "", "01"]).encode())
     data = load(path)
-    assert data.decoder.decode(data.tokens[:]) == [*lines, "01"]
-    data.decoder.write(data.tokens[:], path)
+    assert data.codec.decode(data.tokens[:]) == [*lines, "01"]
+    data.codec.write(data.tokens[:], path)
     assert load(path).fingerprint() == data.fingerprint()
 
 
@@ -200,12 +200,12 @@ def test_any_table_survives(tmp_path_factory, ending, table):
     names, rows = table
     rows = [*rows, ["one"] * len(names), ["another"] * len(names)]
     path = tmp_path_factory.mktemp("table") / f"a{ending}"
-    decoder = Columns(names, [sorted(set(column)) for column in zip(*rows, strict=True)])
-    decoder.write(decoder.encode(rows), path)
+    codec = Columns(names, [sorted(set(column)) for column in zip(*rows, strict=True)])
+    codec.write(codec.encode(rows), path)
     data = load(path)
-    assert data.decoder.names == names
-    assert data.decoder.decode(data.tokens[:]) == rows
-    data.decoder.write(data.tokens[:], path)
+    assert data.codec.names == names
+    assert data.codec.decode(data.tokens[:]) == rows
+    data.codec.write(data.tokens[:], path)
     assert load(path).fingerprint() == data.fingerprint()
 
 
@@ -226,7 +226,7 @@ BAD_FILES = [
     ),
     bad("a.csv.gz", b"1", r"ends in '\.gz', but data are read"),
     bad("data", b"1", r"ends in '', but data are read"),
-    *(bad(f"a{ending}", b"", f"a{ending}' is empty. Give a file that holds data") for ending in READERS),
+    *(bad(f"a{ending}", b"", f"a{ending}' is empty. Give a file that holds data") for ending in file_readers()),
     bad("a.npy", npy(ROWS), "window=3 was given, but only .txt files", window=3),
     bad("a.npy", npy(ROWS), "key='x' was given, but only .npz files", key="x"),
     # ---- arrays
@@ -267,8 +267,8 @@ BAD_FILES = [
     bad("a.txt", b"aaa\na\n", "holds one character only, 'a': there is nothing to learn"),
     bad("a.txt", b"aaaaaa", "holds one character only, 'a'", window=2),
     bad("a.txt", b"ab" * 2_049, "Line 1 of .* has 4098 characters, but .* at most 4096. Pass --window N"),
-    bad("a.txt", b"abcde", "has 5 characters, too few for two windows of 3. Choose a window of at most 2", window=3),
-    bad("a.txt", b"abcde", "too few for two windows of 9", window=9),
+    bad("a.txt", b"abcde", "has 5 characters, too few for 2 windows of 3. Choose a window of at most 2", window=3),
+    bad("a.txt", b"abcde", "too few for 2 windows of 9", window=9),
     bad("a.txt", b"abcde", "window must be at least 1, but it is 0", window=0),
     bad("a.txt", b"abcde", "window must be a whole number, but it is 2.5", TypeError, window=2.5),
     bad("a.txt", b"ab" * (MAX_LENGTH + 1), "65537 positions a sample, but at most 65536", window=MAX_LENGTH + 1),
@@ -366,7 +366,7 @@ def test_a_source_of_another_type_is_refused(without_annotation_checks):
         load(ROWS)
     with pytest.raises(ValueError, match="seed must be at least 0"):
         load("moons", seed=-1)
-    with pytest.raises(ValueError, match=r"only \.txt files are cut into windows"):
+    with pytest.raises(ValueError, match=r"only \.txt files are read with one"):
         load("moons", window=3)
 
 
@@ -374,7 +374,7 @@ def test_without_pyarrow_the_answer_is_how_to_install_it(tmp_path, monkeypatch):
     path = written(tmp_path, "a.parquet", parquet(a=["x", "y"]))
     data = load(path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for call in (lambda: load(path), lambda: data.decoder.write(data.tokens[:], tmp_path / "b.parquet")):
+    for call in (lambda: load(path), lambda: data.codec.write(data.tokens[:], tmp_path / "b.parquet")):
         with pytest.raises(ValueError, match=r'needs pyarrow\. Install it with pip install "sddm\[tables\]"\.'):
             call()
 
@@ -388,7 +388,7 @@ WHOLE_FILES = {
 }
 
 
-@pytest.mark.parametrize("ending", READERS)
+@pytest.mark.parametrize("ending", file_readers())
 @given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans())
 def test_a_damaged_file_is_read_or_refused_but_nothing_else(tmp_path_factory, ending, place, byte, cut):
     content = bytearray(WHOLE_FILES[ending])
@@ -471,18 +471,21 @@ def test_bad_tokens_are_answered_by_one_sentence(without_annotation_checks, make
 def test_the_fingerprint_is_that_of_tokens_and_meaning_whatever_the_name():
     data = Dataset.from_tokens(ROWS)
     assert data.fingerprint() == Dataset.from_tokens(torch.tensor(ROWS.tolist()), name="other").fingerprint()
-    assert data.fingerprint() == Dataset(data.tokens[:].T.contiguous().T, Integers(3, offset=0), "other").fingerprint()
+    assert (
+        data.fingerprint()
+        == Dataset(data.tokens[:].T.contiguous().T, Integers(3, offset=0), name="other").fingerprint()
+    )
     changed = data.tokens[:].clone()
     changed[1, 1] = 1
     others = [
-        Dataset(changed, data.decoder, data.name),
-        Dataset(data.tokens[:].flip(0), data.decoder, data.name),
-        Dataset(data.tokens[:2], data.decoder, data.name),
-        Dataset(data.tokens[:].reshape(1, 9), data.decoder, data.name),
-        Dataset(data.tokens[:], Integers(4), data.name),
-        Dataset(data.tokens[:], Integers(3, offset=1), data.name),
-        Dataset(data.tokens[:], Characters("abc", padded=False), data.name),
-        Dataset(data.tokens[:], Characters("abd", padded=False), data.name),
+        Dataset(changed, data.codec),
+        Dataset(data.tokens[:].flip(0), data.codec),
+        Dataset(data.tokens[:2], data.codec),
+        Dataset(data.tokens[:].reshape(1, 9), data.codec),
+        Dataset(data.tokens[:], Integers(4)),
+        Dataset(data.tokens[:], Integers(3, offset=1)),
+        Dataset(data.tokens[:], Characters("abc", padded=False)),
+        Dataset(data.tokens[:], Characters("abd", padded=False)),
     ]
     assert len({data.fingerprint(), *(other.fingerprint() for other in others)}) == 1 + len(others)
 
@@ -493,7 +496,7 @@ def test_a_split_is_disjoint_complete_and_never_empty(num, share, seed):
     kept, apart = data.split(share, seed)
     assert sorted([*kept.tokens[:][:, 0].tolist(), *apart.tokens[:][:, 0].tolist()]) == list(range(num))
     assert len(apart) == min(max(round(share * num), 1), num - 1)
-    assert (kept.decoder, apart.decoder, kept.name) == (data.decoder, data.decoder, data.name)
+    assert (kept.codec, apart.codec, kept.name) == (data.codec, data.codec, data.name)
     again = data.split(share, seed)
     assert torch.equal(again[0].tokens[:], kept.tokens[:])
     assert torch.equal(again[1].tokens[:], apart.tokens[:])

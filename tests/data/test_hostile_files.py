@@ -9,8 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from sddm.data import arrays, load, text
-from sddm.data.text import readable
+from sddm.data import load
+from sddm.formats import arrays, text
+from sddm.formats.text import readable
 
 
 def refusal(path, **options):

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sddm import randomness
-from sddm.data import Dataset, TokenArray, arrays, load
+from sddm import randomness, token_array
+from sddm.data import Dataset, TokenArray, load
+from sddm.formats import arrays
 from sddm.randomness import Shuffle
 from sddm.training import Epochs
 
@@ -75,7 +76,7 @@ def test_tokens_are_kept_in_the_smallest_type_that_holds_them(high, kind):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_all_of_a_mapped_array_can_be_had_in_every_way(tmp_path, monkeypatch, order):
     monkeypatch.setattr(arrays, "MAPPED_FROM", 0)
-    monkeypatch.setattr(arrays, "PIECE", 64)
+    monkeypatch.setattr(token_array, "PIECE", 64)
     rows = np.random.default_rng(0).integers(300, size=(50, 7)).astype(">i2", order=order)
     np.save(tmp_path / "a.npy", rows)
     tokens, expected = load(tmp_path / "a.npy").tokens, torch.from_numpy(rows.astype(np.int64))
@@ -107,9 +108,9 @@ def test_views_of_views_are_rows_of_the_array(data):
 
 
 def fingerprints_in_pieces(monkeypatch):
-    monkeypatch.setattr(arrays, "PIECE", 2_000)
-    monkeypatch.setattr(arrays, "HASHED_WHOLE", 100)
-    monkeypatch.setattr(arrays, "HASHED_OF_PIECE", 100)
+    monkeypatch.setattr(token_array, "PIECE", 2_000)
+    monkeypatch.setattr(token_array, "HASHED_WHOLE", 100)
+    monkeypatch.setattr(token_array, "HASHED_OF_PIECE", 100)
 
 
 def test_any_other_token_changes_the_fingerprint_of_large_data(monkeypatch):

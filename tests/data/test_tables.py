@@ -22,7 +22,7 @@ def table(num):
     answer = torch.rand(num, generator=generator) < 0.1 + 0.2 * region
     names = [["no", "yes"], [f"region {i}" for i in range(5)], [f"town {i}" for i in range(300)]]
     tokens = torch.stack([answer.long(), region, town], dim=1)
-    return Dataset(tokens, Columns(["answer", "region", "town"], names), "survey")
+    return Dataset(tokens, Columns(["answer", "region", "town"], names), name="survey")
 
 
 @pytest.mark.usefixtures("without_annotation_checks")

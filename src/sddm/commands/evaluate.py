@@ -9,21 +9,21 @@ from typing import Annotated, Any
 
 import torch
 import tyro
-from torch.nn.functional import pad
 
 from sddm import _checks, _files
+from sddm.codecs import Figure
 from sddm.commands import runs
-from sddm.data import Dataset, TokenArray, load
-from sddm.data.decoders import Characters, Columns, Decoder
+from sddm.data import Dataset, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import bound
-from sddm.metrics import cramers_v, hamming_mmd
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
 
 MOST = {"num_times": 10_000, "samples": 1_000_000, "steps": 1_000_000, "seed": MAX_SEED}
 """Numbers beyond which a slip of the finger is likelier than a wish, or memory ends."""
+COMPARED = 10_000_000
+"""How many tokens of the data enter the comparison with samples, if there are fewer samples."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +74,21 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     if command.out is not None:
         runs.check_file_place(command.out)
     diffusion = runs.trained(command.run).to(runs.device_of_this_machine())
-    tokens = _tokens(command, diffusion)
-    _checks.require(len(tokens) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
-    rows = tokens[:: max(1, len(tokens) // command.rows)][: command.rows].to(diffusion.device)
+    data = _data(command)
+    _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
+    every = max(1, len(data) // command.rows)
+    rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
     scores = bound(diffusion, rows, command.num_times, generator=generator_of(command.seed, "bound", 0)).nats
-    per_bit = tokens.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
+    per_bit = rows.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
     bits = (scores / per_bit).cpu()
-    figures: dict[str, Any] = {
-        "bits_per_dim": float(bits.mean()),
-        "bits_per_dim_standard_error": float(bits.std() / len(bits) ** 0.5),
-        "nats_per_row": float(scores.mean()),
-        "rows": len(rows),
-    }
-    print(f"bound on held-out data  {_with_error(figures, 'bits_per_dim')} bits per dimension ({len(rows)} rows)")
+    score = Figure("bits_per_dim", "bound on held-out data", float(bits.mean()), float(bits.std() / len(bits) ** 0.5))
+    figures: dict[str, Any] = {**score.saved(), "nats_per_row": float(scores.mean()), "rows": len(rows)}
+    print(f"{score} bits per dimension ({len(rows)} rows)")
     if command.samples:
-        figures |= _compare(command, diffusion, tokens)
+        figures["samples"] = command.samples
+        for figure in _compare(command, diffusion, data):
+            figures |= figure.saved()
+            print(f"{figure} ({command.samples} samples)")
     if command.out is not None:
         command.out.parent.mkdir(parents=True, exist_ok=True)
         _files.write_json(command.out, figures)
@@ -96,76 +96,40 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     return figures
 
 
-def _compare(command: EvaluateCommand, diffusion: Diffusion, tokens: TokenArray) -> dict[str, Any]:
+def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> list[Figure]:
+    tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     made = sample(diffusion, command.samples, steps=command.steps, generator=generator, length=tokens.shape[1]).cpu()
-    figures: dict[str, Any] = {"samples": command.samples}
-    if len(tokens) >= 4:
-        mmd = hamming_mmd(made, tokens[: command.samples])
-        figures |= {"mmd": mmd.value, "mmd_standard_error": mmd.standard_error}
-        print(f"MMD of samples and data {_with_error(figures, 'mmd')} ({command.samples} samples)")
-    if isinstance(diffusion.decoder, Columns) and len(tokens) > 1:
-        gap = (cramers_v(made) - cramers_v(tokens[:])).abs().max()
-        figures["association_gap"] = float(gap)
-        print(f"largest gap in pairwise association (Cramer's V)  {float(gap):.4f}")
-    return figures
+    return (diffusion.codec or data.codec).compare(made, tokens)
 
 
-def _with_error(figures: dict[str, Any], name: str) -> str:
-    return f"{figures[name]:.6g} +- {figures[name + '_standard_error']:.2g}"
-
-
-def _tokens(command: EvaluateCommand, diffusion: Diffusion) -> TokenArray:
-    """Held-out rows of the run, or all rows of another file in the tokens of this model."""
+def _data(command: EvaluateCommand) -> Dataset:
+    """Held-out rows of the run, or all rows of another file."""
     folder = Path(command.run)
-    if command.data is None:
-        _checks.require(
-            (folder / runs.RUN_FILE).is_file(),
-            "data must be given with --data: this model does not know what was held out.",
-        )
-        value = runs.recorded(folder)
-        options = value["options"]
-        seed = options["training"]["seed"]
-        data = load(options["data"], window=options["window"], key=options["key"], seed=seed)
-        _checks.require(
-            data.fingerprint() == value["data"]["fingerprint"],
-            f"{options['data']!r} is not what it was when the run was started. Name the data with --data.",
-        )
-        return data.split(options["held_out"], seed)[1].tokens
-    data = load(command.data, window=command.window, key=command.key, seed=command.seed + 1_000_000)
-    return _in_tokens_of(data, diffusion)
-
-
-def _in_tokens_of(data: Dataset, diffusion: Diffusion) -> TokenArray:
-    decoder, tokens = diffusion.decoder, data.tokens
-    if decoder is not None and data.decoder != decoder:
-        tokens = TokenArray(_translated(data, decoder))
-    if diffusion.length is not None and isinstance(decoder, Characters) and decoder.padded:
-        missing = max(0, diffusion.length - tokens.shape[1])
-        tokens = TokenArray(pad(tokens[:], (0, missing), value=decoder.pad)) if missing else tokens
+    if command.data is not None:
+        return load(command.data, window=command.window, key=command.key, seed=command.seed + 1_000_000)
     _checks.require(
-        diffusion.length in (None, tokens.shape[1]),
-        f"{data.name} has {tokens.shape[1]} positions a row, but the model was built for {diffusion.length}. "
+        (folder / runs.RUN_FILE).is_file(),
+        "data must be given with --data: this model does not know what was held out.",
+    )
+    value = runs.recorded(folder)
+    options = value["options"]
+    seed = options["training"]["seed"]
+    data = load(options["data"], window=options["window"], key=options["key"], seed=seed)
+    _checks.require(
+        data.fingerprint() == value["data"]["fingerprint"],
+        f"{options['data']!r} is not what it was when the run was started. Name the data with --data.",
+    )
+    return data.split(options["held_out"], seed)[1]
+
+
+def _taken(data: Dataset, rows: slice, diffusion: Diffusion) -> torch.Tensor:
+    """Some rows of the data in the tokens of this model."""
+    codec, length = diffusion.codec or data.codec, diffusion.length or data.length
+    tokens = codec.padded_to(codec.translated(data.tokens[rows], data.codec, data.name), length)
+    _checks.require(
+        tokens.shape[1] == length,
+        f"{data.name} has {tokens.shape[1]} positions a row, but the model was built for {length}. "
         "Name data of that length with --data.",
     )
     return tokens
-
-
-def _translated(data: Dataset, decoder: Decoder) -> torch.Tensor:
-    kind, other = (type(d).__name__.lower() for d in (decoder, data.decoder))
-    _checks.require(
-        kind == other,
-        f"{data.name} holds {other}, but the model was trained on {kind}. Name data of that kind with --data.",
-    )
-    if isinstance(decoder, Columns) and isinstance(data.decoder, Columns):
-        _checks.require(
-            data.decoder.names == decoder.names,
-            f"{data.name} has the columns {', '.join(data.decoder.names)}, but the model was trained on "
-            f"{', '.join(decoder.names)}. Name a table with these, in this order.",
-        )
-    try:
-        return decoder.encode(data.decoder.decode(data.tokens[:]))
-    except ValueError as error:
-        raise ValueError(
-            f"{data.name} holds what the model was not trained on: {error} Name other data with --data."
-        ) from error

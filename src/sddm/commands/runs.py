@@ -120,7 +120,8 @@ def trained(source: str) -> Diffusion:
         if checkpoint is None:
             raise BadCheckpointError(f"The run in {str(folder)!r} has no checkpoint yet. Wait for its first one.")
         diffusion = Diffusion.from_config(recorded(folder)["diffusion"])
-        load_weights(dict(diffusion.named_parameters()), checkpoint.part("average"), str(folder / CHECKPOINTS))
+        weights = dict(diffusion.named_parameters()) | diffusion.codec_weights()
+        load_weights(weights, checkpoint.part("average"), str(folder / CHECKPOINTS))
         return diffusion.eval()
     beside_runs = any(folder.parent.glob(f"*/{RUN_FILE}"))  # a slip in the name of one, and no repository
     if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")) or beside_runs:

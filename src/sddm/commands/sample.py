@@ -20,14 +20,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
+from sddm.codecs import Codec, Integers
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.conditions import Condition
 from sddm.data import MAX_LENGTH
-from sddm.data.decoders import Decoder, Integers
-from sddm.data.text import readable
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
+from sddm.formats.text import readable
 from sddm.randomness import draw_seeds
 from sddm.recipe import SamplingConfig
 from sddm.training.config import MAX_SEED
@@ -77,12 +77,16 @@ class SampleCommand:
 
 def run(command: SampleCommand) -> None:
     diffusion = runs.trained(command.run)
-    decoder = diffusion.decoder or Integers(diffusion.process.num_states)
+    codec = diffusion.codec or Integers(diffusion.process.num_states)
     command.sampling.check(diffusion)
     length = _length(command, diffusion)
-    condition = _condition(command, diffusion, decoder, length)
+    condition = _condition(command, diffusion, codec, length)
+    _checks.require(
+        command.out is not None or codec.text_ending is not None,
+        f"Samples of this model are not text. Name a file for them with --out, such as samples{codec.default_ending}.",
+    )
     if command.out is not None:
-        decoder.check_ending(command.out)
+        codec.check_ending(command.out)
         runs.check_file_place(command.out)
     processes = accelerator()
     with noticing_lost_processes(), _place(command.out, command.overwrite, processes) as folder:
@@ -99,10 +103,10 @@ def run(command: SampleCommand) -> None:
             return
         tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
         if command.out is None:
-            _print(decoder, tokens)
+            _print(codec, tokens)
         else:
             with _files.replacing(command.out) as aside:
-                decoder.write(tokens, aside)
+                codec.write(tokens, aside)
             print(f"{command.num} samples in {command.out}", file=sys.stderr)
             parts.remove()
 
@@ -219,14 +223,14 @@ def _length(command: SampleCommand, diffusion: Diffusion) -> int:
     return length
 
 
-def _condition(command: SampleCommand, diffusion: Diffusion, decoder: Decoder, length: int) -> Condition | None:
+def _condition(command: SampleCommand, diffusion: Diffusion, codec: Codec, length: int) -> Condition | None:
     if command.condition is None and command.prefix is None:
         return None
     if command.condition is not None:
         readable(command.condition, "Name a file with what is known of the samples.")
-        known = decoder.read_condition(command.condition, length)
+        known = codec.read_condition(command.condition, length)
     else:
-        known = decoder.read_prefix(command.prefix or "", length)
+        known = codec.read_prefix(command.prefix or "", length)
     if known.shape[0] == 1:
         known = known[0]
     condition = Condition.from_blanks(known)
@@ -234,8 +238,8 @@ def _condition(command: SampleCommand, diffusion: Diffusion, decoder: Decoder, l
     return condition
 
 
-def _print(decoder: Decoder, tokens: torch.Tensor) -> None:
+def _print(codec: Codec, tokens: torch.Tensor) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"samples{decoder.text_ending}"
-        decoder.write(tokens, path)
+        path = Path(folder) / f"samples{codec.text_ending}"
+        codec.write(tokens, path)
         sys.stdout.write(path.read_text(encoding="utf-8"))

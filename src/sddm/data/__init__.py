@@ -1,22 +1,30 @@
 """Where tokens come from."""
 
-from sddm.data.arrays import TokenArray
-from sddm.data.dataset import MAX_LENGTH, MAX_STATES, Dataset
-from sddm.data.decoders import DECODERS, Characters, Columns, Decoder, Integers, Points
-from sddm.data.gray import GrayCode
-from sddm.data.load import READERS, load
+from sddm.codecs import (
+    CODECS,
+    MAX_LENGTH,
+    MAX_STATES,
+    Characters,
+    Codec,
+    Columns,
+    GrayCode,
+    Integers,
+    Points,
+)
+from sddm.data.dataset import Dataset
+from sddm.data.load import load
 from sddm.data.toys import DENSITIES, Toy
+from sddm.token_array import TokenArray
 
 __all__ = [
-    "DECODERS",
+    "CODECS",
     "DENSITIES",
     "MAX_LENGTH",
     "MAX_STATES",
-    "READERS",
     "Characters",
+    "Codec",
     "Columns",
     "Dataset",
-    "Decoder",
     "GrayCode",
     "Integers",
     "Points",

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from copy import copy
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from sddm import _checks
+from sddm.codecs import CODECS, MAX_LENGTH, MAX_STATES, Codec, Integers
 from sddm.config import describe
-from sddm.data.arrays import TokenArray
-from sddm.data.decoders import DECODERS, Decoder, Integers
 from sddm.randomness import Shuffle
-
-MAX_LENGTH = 65_536
-"""The most positions a sample may have."""
-MAX_STATES = 1_000_000
-"""The most values a position may have."""
+from sddm.token_array import TokenArray
 
 
 class Dataset:
-    """Samples as tokens, one a row, and the decoder that turns tokens back into what the user's file held.
+    """Samples as tokens, one a row, and the codec that turns tokens back into what the user's file held.
 
     >>> data = Dataset.from_tokens(np.array([[0, 1, 2], [2, 1, 0]]))
     >>> data.num_states, data.length
@@ -35,23 +32,35 @@ class Dataset:
 
     tokens: TokenArray
     """The rows, which are int64 once they are taken out."""
-    decoder: Decoder
+    codec: Codec
     """What the tokens mean."""
     name: str
     """The name of the file or of the toy."""
+    groups: Int64[Tensor, "num"] | None
+    """A number a row, if rows belong together: `split` keeps all rows of a group on one side."""
+    labels: Int64[Tensor, "num"] | None
+    """The class of each row, if it is known."""
 
-    def __init__(self, tokens: TokenArray | Tensor | np.ndarray, decoder: Decoder, name: str = "tokens") -> None:
-        _checks.instance(decoder, Decoder, "decoder")
+    def __init__(
+        self,
+        tokens: TokenArray | Tensor | np.ndarray,
+        codec: Codec,
+        groups: Sequence[int] | Tensor | None = None,
+        labels: Sequence[int] | Tensor | None = None,
+        name: str = "tokens",
+    ) -> None:
+        _checks.instance(codec, Codec, "codec")
         self.tokens = tokens if isinstance(tokens, TokenArray) else TokenArray(tokens)
-        self.decoder, self.name = decoder, name
+        self.codec, self.name = codec, name
+        self.groups, self.labels = self._numbers(groups, "groups"), self._numbers(labels, "labels")
         _checks.require(
             self.num_states <= MAX_STATES,
             f"{self.name} has {self.num_states} states, but at most {MAX_STATES} are possible. "
             "Number the values that occur from 0 without gaps.",
         )
-        self.decoder.check_range(self.tokens.low, self.tokens.high)
-        if self.decoder.sizes is not None:
-            self.decoder.check_sizes(self.tokens.highest().tolist())
+        self.codec.check_range(self.tokens.low, self.tokens.high)
+        if self.codec.sizes is not None:
+            self.codec.check_sizes(self.tokens.highest().tolist())
         _checks.require(
             self.length <= MAX_LENGTH,
             f"{self.name} has {self.length} positions a sample, but at most {MAX_LENGTH} are possible. "
@@ -64,21 +73,12 @@ class Dataset:
 
         They are copied, but for a large array that is mapped from a file (numpy.load with mmap_mode="r").
         """
-        rows = TokenArray(tokens, name)
-        low, high = rows.low, rows.high
-        _checks.require(
-            low >= 0, f"{name} must not hold negative numbers, but its smallest is {low}. Number the values from 0."
-        )
-        if num_states is None:
-            _checks.require(low < high, f"All tokens of {name} equal {low}: there is nothing to learn. Give others.")
-            num_states = high + 1
-        _checks.whole(num_states, "num_states", 2)
-        return cls(rows, Integers(num_states), name)
+        return cls(*Integers.numbered(tokens, num_states, name), name=name)
 
     @property
     def num_states(self) -> int:
         """How many values a position can have."""
-        return self.decoder.num_states
+        return self.codec.num_states
 
     @property
     def length(self) -> int:
@@ -94,24 +94,57 @@ class Dataset:
         Of more than 2^26 tokens only the sum and the end of each mebibyte enter: any token that is changed is noticed,
         but rows that change places within a mebibyte may not be.
         """
-        meaning = describe(self.decoder, {kind: name for name, kind in DECODERS.items()})
+        meaning = describe(self.codec, {kind: name for name, kind in CODECS.items()})
         hasher = blake2b(digest_size=16)
         hasher.update(json.dumps([list(self.tokens.shape), meaning], sort_keys=True).encode())
         self.tokens.digest_into(hasher)
         return hasher.hexdigest()
 
     def split(self, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
-        """All rows but a random share, and that share: `train, validation = data.split(0.1, seed=0)`."""
+        """All rows but a random share, and that share: `train, validation = data.split(0.1, seed=0)`.
+
+        Of data with groups, whole groups are held out.
+        """
         share = _checks.finite(held_out, "held_out")
         _checks.require(0 < share < 1, f"held_out must lie between 0 and 1, but it is {share:g}.")
         _checks.whole(seed, "seed", 0)
         num = len(self)
         _checks.require(num >= 2, f"{self.name} has {num} row, but a split needs at least 2. Give more data.")
-        held = min(max(round(share * num), 1), num - 1)
-        apart = Shuffle(num, torch.Generator().manual_seed(seed))(torch.arange(held)).sort().values
-        return self._with(self.tokens.without(apart)), self._with(self.tokens.select(apart))
+        generator = torch.Generator().manual_seed(seed)
+        if self.groups is None:
+            held = min(max(round(share * num), 1), num - 1)
+            apart = Shuffle(num, generator)(torch.arange(held)).sort().values
+        else:
+            apart = self._of_some_groups(share * num, generator)
+        return self._part(self.tokens.without(apart), apart, False), self._part(self.tokens.select(apart), apart, True)
 
-    def _with(self, tokens: TokenArray) -> Dataset:
+    def _of_some_groups(self, wanted: float, generator: torch.Generator) -> Int64[Tensor, "rows"]:
+        """The rows of random groups, so many that they hold about as many rows as are wanted."""
+        assert self.groups is not None
+        _, group, sizes = self.groups.unique(return_inverse=True, return_counts=True)
+        _checks.require(
+            len(sizes) >= 2, f"All rows of {self.name} are in one group, but a split needs at least 2. Give more data."
+        )
+        order = torch.randperm(len(sizes), generator=generator)
+        before = sizes[order].cumsum(0) - sizes[order] / 2
+        held = min(max(int((before <= wanted).sum()), 1), len(sizes) - 1)
+        return torch.isin(group, order[:held]).nonzero().squeeze(1)
+
+    def _part(self, tokens: TokenArray, apart: Int64[Tensor, "rows"], held_out: bool) -> Dataset:
         part = copy(self)
         part.tokens = tokens
+        if self.groups is not None or self.labels is not None:
+            of_part = torch.full((len(self),), not held_out).index_fill(0, apart, held_out)
+            part.groups, part.labels = (None if v is None else v[of_part] for v in (self.groups, self.labels))
         return part
+
+    def _numbers(self, value: Sequence[int] | Tensor | None, name: str) -> Int64[Tensor, "num"] | None:
+        if value is None:
+            return None
+        numbers = torch.as_tensor(value)
+        _checks.require(
+            numbers.shape == (len(self),) and not numbers.is_floating_point(),
+            f"{name} must hold one whole number for each of the {len(self)} rows, but it is of {numbers.dtype} and has "
+            f"shape {tuple(numbers.shape)}.",
+        )
+        return numbers.long()

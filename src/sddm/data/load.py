@@ -1,99 +1,88 @@
-"""Data by name: one of the toys, or a file whose ending says how it is read."""
+"""Data by name: one of the toys, or a file or a folder whose ending says how it is read."""
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from sddm import _checks
-from sddm.data.arrays import read_array
-from sddm.data.dataset import MAX_LENGTH, Dataset
-from sddm.data.decoders import Characters, Columns, Points
-from sddm.data.tables import Rows, categories, read_csv, read_parquet
-from sddm.data.text import read_sequences, read_windows, readable
+from sddm.codecs import Encoded, Points, file_readers, folder_readers
+from sddm.data.dataset import Dataset
 from sddm.data.toys import DENSITIES, Toy
+from sddm.formats.text import readable
 
 TOY_POINTS = 100_000
 """How many points are drawn from a toy."""
 
 
 def load(source: str | Path, *, window: int | None = None, key: str | None = None, seed: int = 0) -> Dataset:
-    """Read a file, or draw points from the toy of that name.
+    """Read a file or the files of a folder, or draw points from the toy of that name.
 
     `window` cuts a text into windows of so many characters (without it, a line is a sequence); `key` names an array
-    of an .npz file; `seed` is that of a toy's points.
+    of an .npz file; `seed` is that of a toy's points. Rows from one file of a folder are a group.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
     """
     if not isinstance(source, (str, Path)):
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
-    toys = ", ".join(DENSITIES)
-    path = Path(source)
-    ending = path.suffix.lower()
-    _checks.require(
-        window is None or ending == ".txt", f"window={window} was given, but only .txt files are cut into windows."
-    )
-    _checks.require(key is None or ending == ".npz", f"key={key!r} was given, but only .npz files have keys.")
-    if str(source) in DENSITIES:
-        return _toy(str(source), _checks.whole(seed, "seed", 0))
-    readable(path, f"The toys are {toys}.")
-    _checks.require(
-        ending in READERS,
-        f"{str(path)!r} ends in {ending!r}, but data are read from files that end in {', '.join(READERS)}.",
-    )
+    read = _reader(Path(source), seed)
+    options = {name: value for name, value in (("window", window), ("key", key)) if value is not None}
+    for name, value in options.items():
+        able = [ending for ending, reader in file_readers().items() if _takes(reader, name)]
+        _checks.require(
+            _takes(read, name), f"{name}={value!r} was given, but only {', '.join(able)} files are read with one."
+        )
     try:
-        return READERS[ending](path, window, key)
+        return Dataset(*read(**options), name=Path(source).name)
     except MemoryError:
         raise ValueError(
-            f"{str(path)!r} needs more memory than there is. Give fewer rows, or save tokens as an .npy file, which is "
-            "read from the disk as rows are needed."
+            f"{str(source)!r} needs more memory than there is. Give fewer rows, or save tokens as an .npy file, which "
+            "is read from the disk as rows are needed."
         ) from None
 
 
-def _toy(name: str, seed: int) -> Dataset:
-    return Dataset(Toy(name).tokens(TOY_POINTS, torch.Generator().manual_seed(seed)), Points(name), name)
-
-
-def _array(path: Path, window: int | None, key: str | None) -> Dataset:
-    return Dataset.from_tokens(read_array(path, key), name=path.name)
-
-
-def _text(path: Path, window: int | None, key: str | None) -> Dataset:
-    rows = read_sequences(path) if window is None else read_windows(path, window)
-    alphabet = "".join(sorted(set("".join(rows))))
+def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
+    """The function that reads what is there, without its first arguments."""
+    if str(path) in DENSITIES:
+        return partial(_toy, str(path), _checks.whole(seed, "seed", 0))
+    if os.path.isdir(path):  # False for a name that is too long, too
+        return _reader_of_folder(path)
+    readable(path, f"The toys are {', '.join(DENSITIES)}.")
+    ending, readers = path.suffix.lower(), file_readers()
     _checks.require(
-        len(alphabet) > 1,
-        f"{str(path)!r} holds one character only, {alphabet!r}: there is nothing to learn. Give another text.",
+        ending in readers,
+        f"{str(path)!r} ends in {ending!r}, but data are read from files that end in {', '.join(readers)}.",
     )
-    decoder = Characters(alphabet, padded=len({len(row) for row in rows}) > 1)
-    return Dataset(decoder.encode(rows), decoder, path.name)
+    return partial(readers[ending], path)
 
 
-def _csv(path: Path, window: int | None, key: str | None) -> Dataset:
-    return _table(*read_csv(path), path)
-
-
-def _parquet(path: Path, window: int | None, key: str | None) -> Dataset:
-    return _table(*read_parquet(path), path)
-
-
-def _table(names: list[str], rows: Rows, path: Path) -> Dataset:
+def _reader_of_folder(path: Path) -> Callable[..., Encoded]:
+    readers = folder_readers()
+    found = {ending: [p for p in sorted(path.rglob("*")) if p.suffix.lower() == ending] for ending in readers}
+    kinds = [ending for ending, paths in found.items() if paths]
+    if not kinds:
+        raise IsADirectoryError(
+            f"{str(path)!r} is a directory. Give the path of a file in it, or a folder of {', '.join(readers)} files."
+        )
     _checks.require(
-        len(names) <= MAX_LENGTH,
-        f"{str(path)!r} has {len(names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
+        len(kinds) == 1,
+        f"{str(path)!r} holds files that end in {' and in '.join(kinds)}. "
+        "Keep those of one kind in a folder of their own.",
     )
-    decoder = Columns(names, categories(names, rows))
-    return Dataset(decoder.encode(rows), decoder, path.name)
+    for file in found[kinds[0]]:
+        readable(file)
+    return partial(readers[kinds[0]], found[kinds[0]])
 
 
-READERS: dict[str, Callable[[Path, int | None, str | None], Dataset]] = {
-    ".npy": _array,
-    ".npz": _array,
-    ".txt": _text,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
-"""How a file is read, by its ending: add one here to read another format."""
+def _toy(name: str, seed: int) -> Encoded:
+    return Encoded(Toy(name).tokens(TOY_POINTS, torch.Generator().manual_seed(seed)), Points(name))
+
+
+def _takes(read: Callable[..., Encoded], name: str) -> bool:
+    return name in inspect.signature(read).parameters

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from sddm import _checks
-from sddm.data.gray import LENGTH, MAGNITUDE_BITS, GrayCode
+from sddm.codecs.gray import LENGTH, MAGNITUDE_BITS, GrayCode
 
 Points = Float64[np.ndarray, "num 2"]
 Density = Callable[[int, np.random.Generator], Points]

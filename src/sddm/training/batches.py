@@ -14,8 +14,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
-from sddm.data.arrays import TokenArray
 from sddm.randomness import Shuffle
+from sddm.token_array import TokenArray
 
 Batches = Callable[[int], Int[Tensor, "batch dim"]]
 """The rows of a step."""

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from sddm import _checks, _files
 from sddm._memory import keep_freed_memory
 from sddm._modes import evaluating
-from sddm.data.arrays import TokenArray
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError, DivergedError, StoppedError
 from sddm.likelihood import bound
 from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy
 from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.samplers import sample
+from sddm.token_array import TokenArray
 from sddm.training import checkpoints
 from sddm.training.batches import Batches, Epochs, generator_of, seed_of
 from sddm.training.checkpoints import Checkpoint
@@ -243,7 +243,7 @@ class Trainer:
         with evaluating(self.diffusion), self.average.applied(), torch.no_grad():
             if held_out is not None:
                 reporter.metrics(self.step, self.runner(lambda diffusion: self._scores(diffusion, held_out)))
-            if self.diffusion.decoder is not None:
+            if self.diffusion.codec is not None:
                 self._show(folder)
 
     def _scores(self, diffusion: Diffusion, held_out: Int[Tensor, "apart dim"] | TokenArray) -> dict[str, float]:
@@ -258,16 +258,16 @@ class Trainer:
         return {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
 
     def _show(self, folder: Path) -> None:
-        decoder = self.diffusion.decoder
-        assert decoder is not None
+        codec = self.diffusion.codec
+        assert codec is not None
         generator = generator_of(self.config.seed, "early samples", 0)
         tokens = self.runner(
-            lambda diffusion: sample(diffusion, decoder.preview, steps=50, generator=generator, progress=False)
+            lambda diffusion: sample(diffusion, codec.preview, steps=50, generator=generator, progress=False)
         )
         if self.accelerator.is_main_process:
             (folder / SAMPLES).mkdir(exist_ok=True)
-            with _files.replacing(folder / SAMPLES / f"step-{self.step:09d}{decoder.preview_ending}") as aside:
-                decoder.write(tokens.cpu(), aside)
+            with _files.replacing(folder / SAMPLES / f"step-{self.step:09d}{codec.preview_ending}") as aside:
+                codec.write(tokens.cpu(), aside)
 
     def averaged(self) -> dict[str, Tensor]:
         """The averaged weights, whole."""
@@ -279,6 +279,7 @@ class Trainer:
         self.total = self._mean_over_processes(self.total)
         tensors = {f"weights.{name}": whole(weight.detach()) for name, weight in self.weights.items()}
         tensors |= {f"average.{name}": weight for name, weight in self.averaged().items()}
+        tensors |= {f"average.{name}": weight for name, weight in self.result.codec_weights().items()}
         for name, weight in self.weights.items():
             for key, value in self.optimizer.state[weight].items():
                 tensors[f"optimizer.{name}/{key}"] = whole(value)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Int64
 
 from sddm import _checks
-from sddm.data.arrays import integers, read_array, write_array
-from sddm.data.decoders.base import BLANK, ConditionReaders, Decoder, Tokens, Writers, beginning
-from sddm.data.text import read_lines
+from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
+from sddm.formats.arrays import integers, read_array, write_array
+from sddm.formats.text import read_lines
+from sddm.token_array import TokenArray
 
 
-class Integers(Decoder):
+class Integers(Codec):
     """Whole numbers: token i is the number i + offset.
 
     In conditions -1, '_' and '?' are blanks (and, if numbers may be negative, offset - 1 in place of -1).
@@ -30,6 +32,26 @@ class Integers(Decoder):
 
     def decode(self, tokens: Tokens) -> Int64[np.ndarray, "num dim"]:
         return self.check(tokens).numpy() + self.offset
+
+    @classmethod
+    def files(cls) -> Readers:
+        def read(path: Path, key: str | None = None) -> Encoded:
+            return cls.numbered(read_array(path, key), None, path.name)
+
+        return {".npy": lambda path: read(path), ".npz": read}
+
+    @classmethod
+    def numbered(cls, values: Any, num_states: int | None, name: str) -> Encoded:
+        """An array or a tensor of whole numbers from 0 to num_states - 1 (None: the largest)."""
+        tokens = TokenArray(values, name)
+        low, high = tokens.low, tokens.high
+        _checks.require(
+            low >= 0, f"{name} must not hold negative numbers, but its smallest is {low}. Number the values from 0."
+        )
+        if num_states is None:
+            _checks.require(low < high, f"All tokens of {name} equal {low}: there is nothing to learn. Give others.")
+            num_states = high + 1
+        return Encoded(tokens, cls(num_states))
 
     def writers(self) -> Writers:
         return {

@@ -1,4 +1,4 @@
-"""Decoders: what tokens mean, how samples are written, and how conditions become tokens."""
+"""Codecs: what tokens mean, how samples are written, and how conditions become tokens."""
 
 import csv
 import json
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from matplotlib import image
 
 from sddm.config import build, describe
-from sddm.data import DECODERS, Characters, Columns, Dataset, Integers, Points, Toy, load
+from sddm.data import CODECS, Characters, Columns, Dataset, Integers, Points, Toy, load
 
-NAMES = {kind: name for name, kind in DECODERS.items()}
+NAMES = {kind: name for name, kind in CODECS.items()}
 PAD = 3
 COLUMNS = Columns(["colour", "size, in feet"], [["", "red", 'a "b"'], ["1", "2\n3"]])
 
@@ -28,28 +28,28 @@ EXAMPLES = [
 
 
 def every(examples=EXAMPLES):
-    return pytest.mark.parametrize(("decoder", "rows"), examples, ids=lambda v: type(v).__name__)
+    return pytest.mark.parametrize(("codec", "rows"), examples, ids=lambda v: type(v).__name__)
 
 
 # ---- meaning
 
 
 @every()
-def test_a_decoder_survives_json(decoder, rows):
-    rebuilt = build(json.loads(json.dumps(describe(decoder, NAMES))), DECODERS)
-    assert rebuilt == decoder
+def test_a_codec_survives_json(codec, rows):
+    rebuilt = build(json.loads(json.dumps(describe(codec, NAMES))), CODECS)
+    assert rebuilt == codec
     tokens = torch.tensor(rows)
-    assert np.array_equal(np.array(rebuilt.decode(tokens)), np.array(decoder.decode(tokens)))
-    assert (rebuilt.num_states, rebuilt.sizes, rebuilt.endings) == (decoder.num_states, decoder.sizes, decoder.endings)
+    assert np.array_equal(np.array(rebuilt.decode(tokens)), np.array(codec.decode(tokens)))
+    assert (rebuilt.num_states, rebuilt.sizes, rebuilt.endings) == (codec.num_states, codec.sizes, codec.endings)
 
 
 @every()
-def test_encoding_inverts_decoding(decoder, rows):
+def test_encoding_inverts_decoding(codec, rows):
     tokens = torch.tensor(rows)
-    assert torch.equal(decoder.encode(decoder.decode(tokens)), tokens)
+    assert torch.equal(codec.encode(codec.decode(tokens)), tokens)
 
 
-def test_decoders_are_equal_if_their_tokens_mean_the_same():
+def test_codecs_are_equal_if_their_tokens_mean_the_same():
     assert Integers(4) == Integers(4, 0) != Integers(5)
     assert Integers(4) != Integers(4, offset=1)
     assert Characters("ab", padded=True) != Characters("ab", padded=False)
@@ -79,12 +79,12 @@ def test_a_table_never_decodes_a_value_that_its_column_does_not_have():
             COLUMNS.decode(torch.tensor(impossible))
 
 
-def test_what_the_caller_does_to_its_lists_later_changes_no_decoder():
+def test_what_the_caller_does_to_its_lists_later_changes_no_codec():
     names, values = ["a"], [["x", "y"]]
-    decoder = Columns(names, values)
+    codec = Columns(names, values)
     names.append("b")
     values[0].append("z")
-    assert describe(decoder, NAMES) == {"type": "columns", "names": ["a"], "values": [["x", "y"]]}
+    assert describe(codec, NAMES) == {"type": "columns", "names": ["a"], "values": [["x", "y"]]}
 
 
 def test_points_are_those_of_the_toy():
@@ -94,47 +94,47 @@ def test_points_are_those_of_the_toy():
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=8))
 def test_any_lines_survive_encoding_and_decoding(lines):
-    decoder = Characters("".join(sorted(set("".join(lines)))), padded=True)
-    assert decoder.decode(decoder.encode(lines)) == lines
+    codec = Characters("".join(sorted(set("".join(lines)))), padded=True)
+    assert codec.decode(codec.encode(lines)) == lines
 
 
 # ---- writing
 
 
 @every()
-def test_every_ending_that_a_decoder_names_can_be_written(decoder, rows, tmp_path):
-    assert decoder.default_ending == decoder.endings[0]
-    for ending in (*decoder.endings, *(ending.upper() for ending in decoder.endings)):
+def test_every_ending_that_a_codec_names_can_be_written(codec, rows, tmp_path):
+    assert codec.default_ending == codec.endings[0]
+    for ending in (*codec.endings, *(ending.upper() for ending in codec.endings)):
         path = tmp_path / "new" / f"samples{ending}"
-        decoder.write(torch.tensor(rows), path)
+        codec.write(torch.tensor(rows), path)
         assert path.stat().st_size > 0
         assert [p.name for p in path.parent.iterdir()] == [path.name]
         path.unlink()
 
 
 @every()
-def test_an_unknown_ending_is_answered_with_those_there_are(decoder, rows, tmp_path):
+def test_an_unknown_ending_is_answered_with_those_there_are(codec, rows, tmp_path):
     with pytest.raises(
         ValueError, match=r"ends in '\.docx'\. Samples can be written to files that end in \."
     ) as caught:
-        decoder.write(torch.tensor(rows), tmp_path / "samples.docx")
-    assert all(ending in str(caught.value) for ending in decoder.endings)
+        codec.write(torch.tensor(rows), tmp_path / "samples.docx")
+    assert all(ending in str(caught.value) for ending in codec.endings)
     assert not list(tmp_path.iterdir())
 
 
 @every()
-def test_tokens_that_mean_nothing_are_not_written(decoder, rows, tmp_path):
+def test_tokens_that_mean_nothing_are_not_written(codec, rows, tmp_path):
     tokens = torch.tensor(rows)
-    tokens[0, 0] = decoder.num_states
+    tokens[0, 0] = codec.num_states
     with pytest.raises(ValueError, match="tokens must hold tokens from 0 to"):
-        decoder.write(tokens, tmp_path / f"samples{decoder.default_ending}")
+        codec.write(tokens, tmp_path / f"samples{codec.default_ending}")
     assert not list(tmp_path.iterdir())
 
 
 def test_integers_are_written_as_an_array_or_as_lines_of_numbers(tmp_path):
-    decoder, tokens = Integers(12, offset=5), torch.tensor([[0, 11], [3, 4]])
-    for ending in decoder.endings:
-        decoder.write(tokens, tmp_path / f"s{ending}")
+    codec, tokens = Integers(12, offset=5), torch.tensor([[0, 11], [3, 4]])
+    for ending in codec.endings:
+        codec.write(tokens, tmp_path / f"s{ending}")
     written = np.load(tmp_path / "s.npy")
     assert written.dtype == np.int64
     assert written.tolist() == [[5, 16], [8, 9]]
@@ -152,12 +152,12 @@ def test_samples_that_hold_newlines_are_kept_apart_by_a_line_of_percent_signs(tm
     assert (tmp_path / "s.txt").read_bytes() == b"a\nb\n%%\nbbb\n"
 
 
-@pytest.mark.parametrize("decoder", [Characters("abc", padded=True), COLUMNS])
-def test_an_array_of_text_or_of_a_table_holds_the_tokens(decoder, tmp_path):
+@pytest.mark.parametrize("codec", [Characters("abc", padded=True), COLUMNS])
+def test_an_array_of_text_or_of_a_table_holds_the_tokens(codec, tmp_path):
     tokens = torch.tensor([[0, 1], [2, 0]])
-    decoder.write(tokens, tmp_path / "s.npy")
+    codec.write(tokens, tmp_path / "s.npy")
     assert np.load(tmp_path / "s.npy").tolist() == tokens.tolist()
-    assert torch.equal(decoder.read_condition(tmp_path / "s.npy", 2), tokens)
+    assert torch.equal(codec.read_condition(tmp_path / "s.npy", 2), tokens)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
@@ -165,15 +165,15 @@ def test_a_written_table_is_read_again_as_it_was(ending, tmp_path):
     tokens = torch.tensor([[0, 1], [1, 0], [2, 1]])
     COLUMNS.write(tokens, tmp_path / f"s{ending}")
     again = load(tmp_path / f"s{ending}")
-    assert again.decoder.names == COLUMNS.names
-    assert again.decoder.decode(again.tokens[:]) == COLUMNS.decode(tokens)
+    assert again.codec.names == COLUMNS.names
+    assert again.codec.decode(again.tokens[:]) == COLUMNS.decode(tokens)
 
 
 def test_points_are_written_as_numbers_and_as_a_white_picture(tmp_path):
-    decoder, tokens = Points("moons"), Toy("moons").tokens(50, torch.Generator().manual_seed(0))
-    for ending in decoder.endings:
-        decoder.write(tokens, tmp_path / f"s{ending}")
-    points = decoder.decode(tokens)
+    codec, tokens = Points("moons"), Toy("moons").tokens(50, torch.Generator().manual_seed(0))
+    for ending in codec.endings:
+        codec.write(tokens, tmp_path / f"s{ending}")
+    points = codec.decode(tokens)
     assert np.array_equal(np.load(tmp_path / "s.npy"), points)
     header, *rows = csv.reader((tmp_path / "s.csv").read_text().splitlines())
     assert header == ["x", "y"]
@@ -205,14 +205,14 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("decoder", "name", "text", "length", "tokens"), CONDITIONS)
-def test_a_condition_is_read_with_its_blanks(decoder, name, text, length, tokens, tmp_path):
+@pytest.mark.parametrize(("codec", "name", "text", "length", "tokens"), CONDITIONS)
+def test_a_condition_is_read_with_its_blanks(codec, name, text, length, tokens, tmp_path):
     (tmp_path / name).write_bytes(text.encode())
-    assert decoder.read_condition(tmp_path / name, length).tolist() == tokens
+    assert codec.read_condition(tmp_path / name, length).tolist() == tokens
 
 
 @pytest.mark.parametrize(
-    ("decoder", "array", "length", "tokens"),
+    ("codec", "array", "length", "tokens"),
     [
         (Integers(4), [[0, -1], [3, 2]], 3, [[0, -1, -1], [3, 2, -1]]),
         (Integers(4, offset=5), [[5, -1]], 2, [[0, -1]]),
@@ -221,25 +221,25 @@ def test_a_condition_is_read_with_its_blanks(decoder, name, text, length, tokens
         (Points("moons"), [[1, -1] * 16], 32, [[1, -1] * 16]),
     ],
 )
-def test_a_condition_may_be_an_array_with_minus_one_as_blank(decoder, array, length, tokens, tmp_path):
+def test_a_condition_may_be_an_array_with_minus_one_as_blank(codec, array, length, tokens, tmp_path):
     np.save(tmp_path / "c.npy", np.array(array))
-    assert decoder.read_condition(tmp_path / "c.npy", length).tolist() == tokens
+    assert codec.read_condition(tmp_path / "c.npy", length).tolist() == tokens
 
 
 @pytest.mark.parametrize(
-    ("decoder", "text", "tokens"),
+    ("codec", "text", "tokens"),
     [
         (Integers(4), "0, 3", [[0, 3, -1, -1]]),
         (Integers(4, offset=5), "5 8 6", [[0, 3, 1, -1]]),
         (Characters("a_ ", padded=False), "a _", [[0, 2, 1, -1]]),
     ],
 )
-def test_a_prefix_is_the_beginning_of_a_sample(decoder, text, tokens):
-    assert decoder.read_prefix(text, 4).tolist() == tokens
+def test_a_prefix_is_the_beginning_of_a_sample(codec, text, tokens):
+    assert codec.read_prefix(text, 4).tolist() == tokens
 
 
-def bad(name, decoder, file, content, length, match):
-    return pytest.param(decoder, file, content, length, match, id=name)
+def bad(name, codec, file, content, length, match):
+    return pytest.param(codec, file, content, length, match, id=name)
 
 
 BAD_CONDITIONS = [
@@ -298,14 +298,14 @@ BAD_CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("decoder", "file", "content", "length", "match"), BAD_CONDITIONS)
-def test_a_bad_condition_is_answered_by_one_sentence(decoder, file, content, length, match, tmp_path):
+@pytest.mark.parametrize(("codec", "file", "content", "length", "match"), BAD_CONDITIONS)
+def test_a_bad_condition_is_answered_by_one_sentence(codec, file, content, length, match, tmp_path):
     if isinstance(content, str):
         (tmp_path / file).write_bytes(content.encode())
     else:
         np.save(tmp_path / file, np.array(content))
     with pytest.raises((ValueError, TypeError), match=match) as caught:
-        decoder.read_condition(tmp_path / file, length)
+        codec.read_condition(tmp_path / file, length)
     assert "\n" not in str(caught.value)
 
 
@@ -315,7 +315,7 @@ def test_a_missing_condition_is_answered_by_its_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("decoder", "text", "match"),
+    ("codec", "text", "match"),
     [
         (COLUMNS, "red", "A prefix cannot be given for columns, .* Give a condition file"),
         (Points("moons"), "1,0", "A prefix cannot be given for points"),
@@ -328,9 +328,9 @@ def test_a_missing_condition_is_answered_by_its_path(tmp_path):
         (Integers(4), "0;1", "'prefix' holds '0;1' where a whole number is expected"),
     ],
 )
-def test_a_bad_prefix_is_answered_by_one_sentence(decoder, text, match):
+def test_a_bad_prefix_is_answered_by_one_sentence(codec, text, match):
     with pytest.raises(ValueError, match=match):
-        decoder.read_prefix(text, 3)
+        codec.read_prefix(text, 3)
 
 
 @pytest.mark.parametrize(
@@ -360,17 +360,17 @@ def test_a_bad_prefix_is_answered_by_one_sentence(decoder, text, match):
         (lambda: COLUMNS.encode([["red", "7"]]), "Column 'size, in feet' has no value '7'"),
         (lambda: COLUMNS.decode(torch.tensor([[0]])), "tokens has 1 positions"),
         (lambda: Points("torus"), "name='torus' is not a density"),
-        (lambda: build({"type": "runes"}, DECODERS), "unknown type 'runes'. Known are: characters, columns, integers"),
+        (lambda: build({"type": "runes"}, CODECS), "unknown type 'runes'. Known are: characters, columns, integers"),
     ],
 )
-def test_a_decoder_refuses_what_it_cannot_mean(without_annotation_checks, make, match):
+def test_a_codec_refuses_what_it_cannot_mean(without_annotation_checks, make, match):
     with pytest.raises((ValueError, TypeError), match=match) as caught:
         make()
     assert "\n" not in str(caught.value)
 
 
-def test_a_dataset_checks_its_tokens_against_its_decoder(without_annotation_checks):
+def test_a_dataset_checks_its_tokens_against_its_codec(without_annotation_checks):
     with pytest.raises(ValueError, match="tokens holds 2 at position 1"):
-        Dataset(torch.tensor([[0, 2]]), COLUMNS, "table")
-    with pytest.raises(TypeError, match="decoder must be an sddm Decoder"):
-        Dataset(torch.tensor([[0, 2]]), None, "table")
+        Dataset(torch.tensor([[0, 2]]), COLUMNS, name="table")
+    with pytest.raises(TypeError, match="codec must be an sddm Codec"):
+        Dataset(torch.tensor([[0, 2]]), None, name="table")

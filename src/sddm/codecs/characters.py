@@ -8,13 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import UInt32
+import torch.nn.functional as F
+from jaxtyping import Integer, UInt32
 
 from sddm import _checks
-from sddm.data.decoders.base import (
+from sddm.codecs.base import (
     BLANK,
+    Codec,
     ConditionReaders,
-    Decoder,
+    Encoded,
+    Readers,
     Tokens,
     Writers,
     beginning,
@@ -22,10 +25,10 @@ from sddm.data.decoders.base import (
     token_rows,
     write_tokens,
 )
-from sddm.data.text import read_lines
+from sddm.formats.text import read_lines, read_sequences, read_windows
 
 
-class Characters(Decoder):
+class Characters(Codec):
     """Text: token i is alphabet[i]; with `padded` one more token, PAD, follows the end of shorter lines.
 
     >>> Characters("abc", padded=True).decode(torch.tensor([[0, 1, 3], [2, 2, 2]]))
@@ -46,23 +49,58 @@ class Characters(Decoder):
         self.blank = next((mark for mark in "_▁" if mark not in alphabet), None)
         """The character that stands for an unknown one in a condition: '_', or '▁' where '_' means itself."""
 
+    @classmethod
+    def files(cls) -> Readers:
+        def read(path: Path, window: int | None = None) -> Encoded:
+            return cls._of(read_sequences(path) if window is None else read_windows(path, window), repr(str(path)))
+
+        return {".txt": read}
+
+    @classmethod
+    def folders(cls) -> Readers:
+        """The lines or the windows of each file are a group."""
+
+        def read(paths: Sequence[Path], window: int | None = None) -> Encoded:
+            texts = [read_sequences(path) if window is None else read_windows(path, window, 1) for path in paths]
+            groups = [group for group, rows in enumerate(texts) for _ in rows]
+            return cls._of([row for rows in texts for row in rows], f"{str(paths[0].parent)!r}", groups)
+
+        return {".txt": read}
+
+    @classmethod
+    def _of(cls, rows: Sequence[str], source: str, groups: Sequence[int] | None = None) -> Encoded:
+        alphabet = "".join(sorted(set().union(*rows)))
+        _checks.require(
+            len(alphabet) > 1,
+            f"{source} holds one character only, {alphabet!r}: there is nothing to learn. Give another text.",
+        )
+        codec = cls(alphabet, padded=len({len(row) for row in rows}) > 1)
+        return Encoded(codec._encoded(rows), codec, groups)
+
     def encode(self, values: Sequence[str]) -> Tokens:
+        return torch.from_numpy(self._encoded(values).astype(np.int64))
+
+    def _encoded(self, values: Sequence[str]) -> Integer[np.ndarray, "num dim"]:
+        """The tokens in the smallest type that holds them."""
         lengths = np.array([len(row) for row in values], dtype=np.int64)
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         _checks.require(longest > 0, "values must hold at least one line of text.")
         _checks.require(
             self.padded or shortest == longest,
-            f"values has lines of {shortest} to {longest} characters, which only a padded decoder can hold.",
+            f"values has lines of {shortest} to {longest} characters, which only a padded codec can hold.",
         )
-        token_of = np.full(sys.maxunicode + 1, BLANK)
+        token_of = np.full(sys.maxunicode + 1, self.num_states, np.min_scalar_type(self.num_states))
         token_of[_codes(self.alphabet)] = np.arange(len(self.alphabet))
         codes = _codes("".join(values))
         known = token_of[codes]
-        if known.min() == BLANK:
-            raise ValueError(f"values holds {chr(codes[known.argmin()])!r}, which is not in the alphabet.")
-        tokens = np.full((len(lengths), longest), self.pad, dtype=np.int64)
+        if known.max() == self.num_states:
+            raise ValueError(f"values holds {chr(codes[known.argmax()])!r}, which is not in the alphabet.")
+        tokens = np.full((len(lengths), longest), self.pad, dtype=known.dtype)
         tokens[np.arange(longest) < lengths[:, None]] = known
-        return torch.from_numpy(tokens)
+        return tokens
+
+    def padded_to(self, tokens: Tokens, length: int) -> Tokens:
+        return F.pad(tokens, (0, max(0, length - tokens.shape[1])), value=self.pad) if self.padded else tokens
 
     def decode(self, tokens: Tokens) -> list[str]:
         rows = (row[: row.index(self.pad)] if self.pad in row else row for row in self.check(tokens).tolist())

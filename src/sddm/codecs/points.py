@@ -9,19 +9,20 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from sddm.data.arrays import write_array
-from sddm.data.decoders.base import Decoder, Writers
-from sddm.data.tables import write_csv
-from sddm.data.toys import Toy
+from sddm.codecs.base import Codec, Writers
+from sddm.formats.arrays import write_array
+from sddm.formats.tables import write_csv
 
 
-class Points(Decoder):
+class Points(Codec):
     """Points of the plane as the bits of the toy `density`."""
 
     num_states = 2
     preview = 2_000
 
     def __init__(self, density: str) -> None:
+        from sddm.data.toys import Toy  # data stand on codecs, and toys are both
+
         self.toy = Toy(density)
 
     def encode(self, values: Float64[np.ndarray, "num 2"]) -> Int[Tensor, "num 32"]:

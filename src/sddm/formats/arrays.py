@@ -1,10 +1,9 @@
-"""Arrays of whole numbers: numpy's files, never a pickle in them, and tokens that may be larger than memory."""
+"""Arrays of whole numbers: numpy's files, read without ever running a pickle."""
 
 from __future__ import annotations
 
-import mmap
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
@@ -29,115 +28,6 @@ MAPPED_FROM = 1 << 26
 """Larger .npy files (in bytes) are read when their rows are needed. Smaller ones are copied: they may change later."""
 LARGEST_ARCHIVED = 1 << 31
 """The most bytes of an array in an .npz file, which has to be read as a whole."""
-PIECE = 1 << 20
-"""How many bytes of an array are looked at together."""
-HASHED_WHOLE, HASHED_OF_PIECE = 1 << 26, 1 << 12
-"""Up to so many tokens all enter a fingerprint; of more, the sum of each piece does, and this many bytes at its end."""
-
-
-class TokenArray:
-    """Rows of tokens (num, dim) in the smallest type that holds them, or in a file; what is taken out is int64.
-
-    A large file is mapped into memory and read row by row, so that no more than a piece of it is in memory at any time.
-
-    >>> tokens = TokenArray(np.load("large.npy", mmap_mode="r"))
-    >>> tokens[:16]                                # a tensor (16, dim), as is tokens[torch.tensor([3, 1, 4])]
-    >>> tokens[:]                                  # all rows, as int64
-    """
-
-    def __init__(self, values: np.ndarray | Tensor, name: str = "tokens") -> None:
-        array = _whole_numbers(values, name)
-        self._mapping = getattr(values, "_mmap", None) if array.nbytes > MAPPED_FROM else None
-        self.values = array
-        self._chosen: Tensor | None = None
-        self._gaps: Tensor | None = None
-        extremes = [(piece.min(), piece.max()) for piece in self.pieces()]
-        self.low, self.high = int(min(low for low, _ in extremes)), int(max(high for _, high in extremes))
-        """The smallest and the largest token of the array, which also bound those of its views."""
-        if self._mapping is None:
-            self.values = np.array(array, np.result_type(*map(np.min_scalar_type, (self.low, self.high))), order="C")
-
-    @property
-    def in_file(self) -> bool:
-        """Whether rows are read from a file when they are needed."""
-        return self._mapping is not None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self), self.values.shape[1]
-
-    def __len__(self) -> int:
-        if self._chosen is not None:
-            return len(self._chosen)
-        return len(self.values) - (0 if self._gaps is None else len(self._gaps))
-
-    def __getitem__(self, rows: int | slice | Tensor) -> Int[Tensor, "*num dim"]:
-        if isinstance(rows, int):
-            return self[torch.tensor([range(len(self))[rows]])][0]
-        if isinstance(rows, slice):
-            rows = torch.arange(*rows.indices(len(self)))
-        elif rows.dtype == torch.bool:
-            rows = rows.nonzero().squeeze(1)
-        return torch.from_numpy(self._read(self._places(rows).numpy()).astype(np.int64))
-
-    def select(self, rows: Int[Tensor, "num"]) -> TokenArray:
-        """A view of some rows."""
-        return self._view(_chosen=self._places(rows), _gaps=None)
-
-    def without(self, rows: Int[Tensor, "num"]) -> TokenArray:
-        """A view of all rows but these, which ascend. It takes memory for these only."""
-        if len(self) == len(self.values):
-            return self._view(_gaps=rows - torch.arange(len(rows)))
-        return self.select(torch.ones(len(self), dtype=torch.bool).index_fill(0, rows, False).nonzero().squeeze(1))
-
-    def pieces(self) -> Iterator[np.ndarray]:
-        """All rows in order, a mebibyte at a time, in the type in which they are kept."""
-        size = max(1, PIECE // (self.values.itemsize * self.shape[1]))
-        for first in range(0, len(self), size):
-            last = min(first + size, len(self))
-            whole = len(self) == len(self.values)
-            yield self._read(slice(first, last) if whole else self._places(torch.arange(first, last)).numpy())
-
-    def highest(self) -> Int64[np.ndarray, "dim"]:
-        """The largest token at each position."""
-        found = np.full(self.shape[1], self.low, dtype=np.int64)
-        for piece in self.pieces():
-            np.maximum(found, piece.max(axis=0), out=found)
-        return found
-
-    def digest_into(self, hasher: Any) -> None:
-        """Add the tokens to a hash: all, or the sum and the end of each piece. Any changed token changes the hash."""
-        if prod(self.shape) <= HASHED_WHOLE:
-            for piece in self.pieces():
-                hasher.update(np.ascontiguousarray(piece, "<i8").data)
-            return
-        kind = np.min_scalar_type(self.high).newbyteorder("<")
-        for piece in self.pieces():
-            data = np.ascontiguousarray(piece, kind).reshape(-1).view(np.uint8)
-            words = data[: len(data) // 8 * 8].view("<u8")
-            hasher.update(int(words.sum(dtype=np.uint64)).to_bytes(8, "little"))
-            hasher.update(data[-HASHED_OF_PIECE:].data)
-
-    def _view(self, **rows: Tensor | None) -> TokenArray:
-        view = object.__new__(TokenArray)
-        view.__dict__.update(self.__dict__, **rows)
-        return view
-
-    def _places(self, rows: Int[Tensor, "num"]) -> Int[Tensor, "num"]:
-        """The rows of the array behind rows of this view."""
-        if self._chosen is not None:
-            return self._chosen[rows]
-        # As many of the rows l_0 < l_1 < ... that are left out come before row r of the view as have l_i - i <= r.
-        return rows if self._gaps is None else rows + torch.searchsorted(self._gaps, rows, right=True)
-
-    def _read(self, rows: slice | np.ndarray) -> np.ndarray:
-        """A copy of some rows of a mapped file, whose pages are given back at once, or a view of those in memory."""
-        if self._mapping is None:
-            return self.values[rows]
-        found = np.array(self.values[rows])
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._mapping.madvise(mmap.MADV_DONTNEED)
-        return found
 
 
 def read_array(path: Path, key: str | None = None) -> np.ndarray:
@@ -199,10 +89,11 @@ def write_array(array: np.ndarray, path: Path) -> None:
 
 def integers(value: Any, name: str) -> Int[Tensor, "num dim"]:
     """A copy of a two-dimensional array of whole numbers as int64 tokens on the CPU; `name` is for the sentences."""
-    return torch.from_numpy(np.array(_whole_numbers(value, name), dtype=np.int64, order="C"))
+    return torch.from_numpy(np.array(whole_numbers(value, name), dtype=np.int64, order="C"))
 
 
-def _whole_numbers(value: Any, name: str) -> np.ndarray:
+def whole_numbers(value: Any, name: str) -> np.ndarray:
+    """A two-dimensional array or tensor of whole numbers as an array, which shares its memory where it can."""
     if isinstance(value, np.ndarray):
         kind, whole = str(value.dtype), value.dtype.kind in "biu" and value.dtype != np.uint64
     elif isinstance(value, Tensor):

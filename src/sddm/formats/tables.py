@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sddm import _checks
-from sddm.data.text import read_text
+from sddm.formats.text import read_text
 
 MAX_VALUES = 10_000
 """A column with more distinct values than this is a measurement or a label of rows, not a category."""

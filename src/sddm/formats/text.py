@@ -107,15 +107,15 @@ def _longest_line(path: Path) -> str:
     return f"Line {lengths.index(max(lengths)) + 1} of {str(path)!r}"
 
 
-def read_windows(path: Path, window: int) -> list[str]:
-    """The whole text, newlines included, as consecutive windows; the remainder is dropped."""
+def read_windows(path: Path, window: int, least: int = 2) -> list[str]:
+    """The whole text, newlines included, as at least so many consecutive windows; the remainder is dropped."""
     _checks.whole(window, "window", 1)
     stream = _unix_newlines(read_text(path))
     num = len(stream) // window
     _checks.require(
-        num >= 2,
-        f"{str(path)!r} has {len(stream)} characters, too few for two windows of {window}. "
-        f"Choose a window of at most {len(stream) // 2}, or give more text.",
+        num >= least,
+        f"{str(path)!r} has {len(stream)} characters, too few for {least} windows of {window}. "
+        f"Choose a window of at most {len(stream) // least}, or give more text.",
     )
     return [stream[i * window : (i + 1) * window] for i in range(num)]
 

@@ -1,36 +1,74 @@
-"""What a decoder is, and what all decoders share: the choice of a format by a path's ending, and checks.
+"""What a codec is, and what all codecs share: the choice of a format by a path's ending, and checks.
 
-A decoder knows the meaning of every token. `encode` and `decode` are inverses, `write` stores decoded samples in the
-format that the path's ending names, and `read_condition` reads what is already known of samples, -1 where nothing is.
+A codec knows the meaning of every token. `encode` and `decode` are inverses. Tables by file ending say how files and
+folders of data are read (`files`, `folders`), how samples are written (`writers`), and how what is already known of
+samples is read (`condition_readers`; -1 where nothing is).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
-from sddm.data.arrays import integers, read_array, write_array
-from sddm.data.text import readable
+from sddm.formats.arrays import integers, read_array, write_array
+from sddm.formats.text import readable
+from sddm.metrics import hamming_mmd
+from sddm.token_array import TokenArray
 
 Tokens = Int[Tensor, "num dim"]
+Readers = Mapping[str, Callable[..., "Encoded"]]
 Writers = Mapping[str, Callable[[Tokens, Path], Any]]
 ConditionReaders = Mapping[str, Callable[[Path], list[list[int]]]]
 Value = TypeVar("Value")
 BLANK = -1
 """The token of a position of which nothing is known."""
+MAX_LENGTH = 65_536
+"""The most positions a sample may have."""
+MAX_STATES = 1_000_000
+"""The most values a position may have."""
 
 
-class Decoder(Configurable, ABC):
-    """What tokens mean. `writers` and `condition_readers` are tables by file ending, the usual ending first."""
+class Encoded(NamedTuple):
+    """What a reader gives: rows of tokens and what they mean, and, where there are any, numbers that each row has."""
+
+    tokens: TokenArray | np.ndarray | Tensor
+    codec: Codec
+    groups: Sequence[int] | None = None
+    """Rows of one group, such as the windows of one tune, are held out together or not at all."""
+    labels: Sequence[int] | None = None
+    """The class of each row."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A comparison of samples with data: the key under which it is saved, what it is called, and its value."""
+
+    name: str
+    title: str
+    value: float
+    standard_error: float | None = None
+
+    def saved(self) -> dict[str, float]:
+        error = {} if self.standard_error is None else {f"{self.name}_standard_error": self.standard_error}
+        return {self.name: self.value, **error}
+
+    def __str__(self) -> str:
+        error = "" if self.standard_error is None else f" +- {self.standard_error:.2g}"
+        return f"{self.title}  {self.value:.6g}{error}"
+
+
+class Codec(Configurable, ABC):
+    """What tokens mean. In tables by file ending, the usual ending comes first."""
 
     num_states: int
     """How many tokens there are."""
@@ -38,6 +76,11 @@ class Decoder(Configurable, ABC):
     """How many values each position has; None: all of them have all `num_states`."""
     preview: int = 16
     """How many samples show what a model does."""
+    network: nn.Module | None = None
+    """Weights, if values are encoded or decoded by a network: saved and moved with the diffusion, and not trained."""
+
+    def __init__(self) -> None:
+        """A codec without arguments."""
 
     @abstractmethod
     def encode(self, values: Any) -> Tokens:
@@ -47,16 +90,56 @@ class Decoder(Configurable, ABC):
     def decode(self, tokens: Tokens) -> np.ndarray | list[str] | list[list[str]]:
         """What the tokens stand for, one sample a row."""
 
+    @classmethod
+    def files(cls) -> Readers:
+        """How a file of data is read: by its path, and by `window` or `key` where the function has such an argument."""
+        return {}
+
+    @classmethod
+    def folders(cls) -> Readers:
+        """How the files of a folder are read together, by their ending: by a function of the list of their paths."""
+        return {}
+
     @abstractmethod
     def writers(self) -> Writers:
-        """How samples are written, by file ending."""
+        """How samples are written."""
 
     def condition_readers(self) -> ConditionReaders:
-        """How rows of tokens and blanks are read, by file ending."""
+        """How rows of tokens and blanks are read."""
         return {".npy": token_rows}
 
+    def compare(self, samples: Tokens, data: Int[Tensor, "others dim"]) -> list[Figure]:
+        """How far samples are from data, in the ways that suit what the tokens mean."""
+        if len(data) < 4:
+            return []
+        mmd = hamming_mmd(samples, data[: len(samples)])
+        return [Figure("mmd", "MMD of samples and data", mmd.value, mmd.standard_error)]
+
+    def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
+        """Tokens of another codec of this kind, by what they mean; `name` is that of the data in the sentences."""
+        if source == self:
+            return tokens
+        kind, other = (type(codec).__name__.lower() for codec in (self, source))
+        _checks.require(
+            kind == other,
+            f"{name} holds {other}, but the model was trained on {kind}. Name data of that kind with --data.",
+        )
+        try:
+            return self.encode(source.decode(tokens))
+        except ValueError as error:
+            raise ValueError(
+                f"{name} holds what the model was not trained on: {error} Name other data with --data."
+            ) from error
+
+    def padded_to(self, tokens: Tokens, length: int) -> Tokens:
+        """Rows filled up to a length, where tokens have a way to say that a row ended before."""
+        return tokens
+
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, Decoder) and other.arguments == self.arguments
+        if type(other) is not type(self) or not isinstance(other, Codec) or other.arguments != self.arguments:
+            return False
+        mine, others = ({} if codec.network is None else codec.network.state_dict() for codec in (self, other))
+        return mine.keys() == others.keys() and all(torch.equal(mine[k].cpu(), others[k].cpu()) for k in mine)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -71,14 +154,14 @@ class Decoder(Configurable, ABC):
         return self.endings[0]
 
     @property
-    def text_ending(self) -> str:
-        """The ending of a format that people can read."""
-        return next(ending for ending in (".txt", ".csv") if ending in self.endings)
+    def text_ending(self) -> str | None:
+        """The ending of a format that people can read; None if there is none."""
+        return next((ending for ending in (".txt", ".csv") if ending in self.endings), None)
 
     @property
     def preview_ending(self) -> str:
         """The ending of the format in which samples are looked at."""
-        return ".png" if ".png" in self.endings else self.text_ending
+        return ".png" if ".png" in self.endings else self.text_ending or self.default_ending
 
     def check_ending(self, path: Path) -> None:
         """Say in a sentence that samples cannot be written to such a file, if so."""

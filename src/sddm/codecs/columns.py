@@ -6,13 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from sddm import _checks
-from sddm.data.decoders.base import BLANK, ConditionReaders, Decoder, Tokens, Writers, shown, token_rows, write_tokens
-from sddm.data.tables import read_csv, write_csv, write_parquet
+from sddm.codecs.base import (
+    BLANK,
+    MAX_LENGTH,
+    Codec,
+    ConditionReaders,
+    Encoded,
+    Figure,
+    Readers,
+    Tokens,
+    Writers,
+    shown,
+    token_rows,
+    write_tokens,
+)
+from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
+from sddm.metrics import cramers_v
 
 
-class Columns(Decoder):
+class Columns(Codec):
     """A table: position d is the column names[d], and its token i is the text values[d][i]."""
 
     def __init__(self, names: Sequence[str], values: Sequence[Sequence[str]]) -> None:
@@ -50,6 +66,36 @@ class Columns(Decoder):
     def decode(self, tokens: Tokens) -> list[list[str]]:
         rows = self.check(tokens).tolist()
         return [[column[token] for column, token in zip(self.values, row, strict=True)] for row in rows]
+
+    @classmethod
+    def files(cls) -> Readers:
+        def encoded(path: Path, names: list[str], rows: Rows) -> Encoded:
+            _checks.require(
+                len(names) <= MAX_LENGTH,
+                f"{str(path)!r} has {len(names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
+            )
+            codec = cls(names, categories(names, rows))
+            return Encoded(codec.encode(rows), codec)
+
+        return {
+            ".csv": lambda path: encoded(path, *read_csv(path)),
+            ".parquet": lambda path: encoded(path, *read_parquet(path)),
+        }
+
+    def compare(self, samples: Tokens, data: Int[Tensor, "others dim"]) -> list[Figure]:
+        figures = super().compare(samples, data)
+        if min(len(samples), len(data)) > 1:
+            gap = float((cramers_v(samples) - cramers_v(data)).abs().max())
+            figures.append(Figure("association_gap", "largest gap in pairwise association (Cramer's V)", gap))
+        return figures
+
+    def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
+        _checks.require(
+            not isinstance(source, Columns) or source.names == self.names,
+            f"{name} has the columns {', '.join(getattr(source, 'names', []))}, but the model was trained on "
+            f"{', '.join(self.names)}. Name a table with these, in this order.",
+        )
+        return super().translated(tokens, source, name)
 
     def writers(self) -> Writers:
         return {

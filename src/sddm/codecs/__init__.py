@@ -1,0 +1,44 @@
+"""What tokens mean, both ways: from files to tokens, and from tokens back to what the user's file held."""
+
+from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Figure, Readers
+from sddm.codecs.characters import Characters
+from sddm.codecs.columns import Columns
+from sddm.codecs.gray import GrayCode
+from sddm.codecs.integers import Integers
+from sddm.codecs.points import Points
+
+CODECS: dict[str, type[Codec]] = {
+    "integers": Integers,
+    "characters": Characters,
+    "columns": Columns,
+    "points": Points,
+}
+"""The codecs by the names under which they are saved. What is listed here is read, written and saved."""
+
+
+def file_readers() -> Readers:
+    """How a file is read, by its ending."""
+    return {ending: read for codec in CODECS.values() for ending, read in codec.files().items()}
+
+
+def folder_readers() -> Readers:
+    """How a folder is read, by the ending of the files in it."""
+    return {ending: read for codec in CODECS.values() for ending, read in codec.folders().items()}
+
+
+__all__ = [
+    "BLANK",
+    "CODECS",
+    "MAX_LENGTH",
+    "MAX_STATES",
+    "Characters",
+    "Codec",
+    "Columns",
+    "Encoded",
+    "Figure",
+    "GrayCode",
+    "Integers",
+    "Points",
+    "file_readers",
+    "folder_readers",
+]

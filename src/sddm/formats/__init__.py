@@ -1,0 +1,1 @@
+"""Files as arrays, text and tables, both ways."""
