@@ -7,6 +7,7 @@ import jaxtyping
 import pytest
 import torch
 
+from sddm.codecs import CODECS
 from sddm.experiments import EXPERIMENTS
 from sddm.marginals import MODELS
 from sddm.processes import PROCESSES
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def tables_restored():
-    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS, EXPERIMENTS)
+    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS, EXPERIMENTS, CODECS)
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):
@@ -58,6 +59,11 @@ def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path, monkeypat
     x, t = torch.randint(5, (3, 8)), torch.rand(3)
     assert torch.equal(again.marginals(x, t).log_xt, diffusion.marginals(x, t).log_xt)
     assert repr(again.process) == repr(diffusion.process)
+    dna = names["dna"]
+    dna.save_pretrained(tmp_path / "dna")
+    again = type(dna).from_pretrained(tmp_path / "dna")
+    assert again.decode(again.sample(4, steps=10, seed=0)) == names["strands"]
+    assert {len(strand) for strand in names["strands"]} == {4}
 
 
 def test_every_model_of_the_guide_can_be_built():

@@ -208,10 +208,12 @@ def test_bad_groups_are_answered_by_one_sentence(without_annotation_checks, make
         make()
 
 
-def test_a_folder_of_two_kinds_and_a_folder_of_none_are_refused(files):
-    (files / "a.txt").write_text("ab\nba\n")
-    with pytest.raises(ValueError, match=r"holds files that end in \.txt and in \.real\. Keep those of one kind"):
-        load(files)
-    (files / "a.txt").unlink()
-    with pytest.raises(ValueError, match=r"window=3 was given, but only \.txt files are read with one"):
+def test_a_folder_is_read_if_most_of_its_files_are_of_one_kind(files):
+    (files / "README.txt").write_text("ab\nba\n")
+    assert len(load(files)) == 48
+    with pytest.raises(ValueError, match=r"window=3 was given, but only \.txt files take a window"):
         load(files, window=3)
+    for name in ("more/a.txt", "more/b.txt", "c.txt"):
+        (files / name).write_text("ab\nba\n")
+    with pytest.raises(IsADirectoryError, match=r"or a folder most files of which end in one of \.txt, \.real\."):
+        load(files)

@@ -157,9 +157,9 @@ DATA = [
     row("two arrays", "train --data two.npz", r"holds 2 arrays: 'a', 'b'\. Choose one with key"),
     row("no arrays", "train --data none.npz", r"holds no arrays\. Save one"),
     row("no such array", "train --data two.npz --key c", r"no array 'c'\. It holds 'a', 'b'"),
-    row("key of no archive", "train --data whole.npy --key a", r"only \.npz files have keys"),
-    row("window of no text", "train --data whole.npy --window 4", r"only \.txt files are cut into windows"),
-    row("window of a toy", "train --data moons --window 4", r"only \.txt files are cut into windows"),
+    row("key of no archive", "train --data whole.npy --key a", r"only \.npz files take a key"),
+    row("window of no text", "train --data whole.npy --window 4", r"only \.txt files take a window"),
+    row("window of a toy", "train --data moons --window 4", r"only \.txt files take a window"),
 ]
 
 TRAINING = [
@@ -170,7 +170,7 @@ TRAINING = [
             ("held-out", "1", r"held_out must lie between 0 and 1, but it is 1"),
             ("held-out", "nan", r"held_out must be finite"),
             ("window", "0", r"window must be at least 1, but it is 0"),
-            ("window", BIG, r"too few for two windows of \d+\. Choose a window of at most"),
+            ("window", BIG, r"too few for 2 windows of \d+\. Choose a window of at most"),
             ("left", "0", r"left must lie between 0 and 1, but it is 0"),
             ("left", "nan", r"left must lie between 0 and 1, but it is nan"),
             ("width", "0", r"width must be at least 1, but it is 0"),

@@ -366,7 +366,7 @@ def test_a_source_of_another_type_is_refused(without_annotation_checks):
         load(ROWS)
     with pytest.raises(ValueError, match="seed must be at least 0"):
         load("moons", seed=-1)
-    with pytest.raises(ValueError, match=r"only \.txt files are read with one"):
+    with pytest.raises(ValueError, match=r"only \.txt files take a window"):
         load("moons", window=3)
 
 

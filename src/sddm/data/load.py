@@ -36,7 +36,7 @@ def load(source: str | Path, *, window: int | None = None, key: str | None = Non
     for name, value in options.items():
         able = [ending for ending, reader in file_readers().items() if _takes(reader, name)]
         _checks.require(
-            _takes(read, name), f"{name}={value!r} was given, but only {', '.join(able)} files are read with one."
+            _takes(read, name), f"{name}={value!r} was given, but only {', '.join(able)} files take a {name}."
         )
     try:
         return Dataset(*read(**options), name=Path(source).name)
@@ -63,21 +63,19 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
 
 
 def _reader_of_folder(path: Path) -> Callable[..., Encoded]:
+    """The reader of the files of which more than half of a folder consists, with their paths."""
+    files = sorted(file for file in path.rglob("*") if file.is_file())
     readers = folder_readers()
-    found = {ending: [p for p in sorted(path.rglob("*")) if p.suffix.lower() == ending] for ending in readers}
-    kinds = [ending for ending, paths in found.items() if paths]
-    if not kinds:
-        raise IsADirectoryError(
-            f"{str(path)!r} is a directory. Give the path of a file in it, or a folder of {', '.join(readers)} files."
-        )
-    _checks.require(
-        len(kinds) == 1,
-        f"{str(path)!r} holds files that end in {' and in '.join(kinds)}. "
-        "Keep those of one kind in a folder of their own.",
+    for ending, read in readers.items():
+        found = [file for file in files if file.suffix.lower() == ending]
+        if 2 * len(found) > len(files):
+            for file in found:
+                readable(file)
+            return partial(read, found)
+    raise IsADirectoryError(
+        f"{str(path)!r} is a directory. Give the path of a file in it, or a folder most files of which end in one of "
+        f"{', '.join(readers)}."
     )
-    for file in found[kinds[0]]:
-        readable(file)
-    return partial(readers[kinds[0]], found[kinds[0]])
 
 
 def _toy(name: str, seed: int) -> Encoded:
