@@ -185,6 +185,18 @@ def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = No
     return mask
 
 
+def labels(value: Any, rows: int, name: str = "labels") -> Tensor:
+    """Check the classes of so many rows: whole numbers from 0."""
+    value = tensor(value, name)
+    if value.dtype != torch.int64:
+        raise TypeError(f"{name} must be of dtype torch.int64, but they are of {value.dtype}.")
+    require(
+        tuple(value.shape) == (rows,), f"{name} must have shape ({rows},), but they have shape {tuple(value.shape)}."
+    )
+    require(int(value.min()) >= 0, f"{name} must not be negative, but they hold {int(value.min())}.")
+    return value
+
+
 def positions(value: Any, batch: int, length: int, name: str = "positions", *, device: Any = None) -> Tensor:
     """Check (batch, k) distinct position indices."""
     value = tensor(value, name)

@@ -113,7 +113,7 @@ class Loss:
             values = self.value(noised)
             if weight is not None:
                 values = values * _weights(weight, query.t).to(values.dtype)[:, None]
-        return _spread(values, query.positions, batch.silent, batch.x0.shape[1])
+        return _spread(values, query.positions, query.settled, batch.x0.shape[1])
 
 
 def _weights(weight: TimeWeight, t: Times) -> Tensor:
@@ -226,13 +226,13 @@ def _ct_elbo_at_drawn_token(
 
 
 def _spread(
-    values: Float[Tensor, "batch num"], positions: Asked | None, silent: Bool[Tensor, "batch dim"] | None, dim: int
+    values: Float[Tensor, "batch num"], positions: Asked | None, settled: Bool[Tensor, "batch dim"] | None, dim: int
 ) -> Float[Tensor, "batch dim"]:
     """Put values at k positions back into (batch, dim), scaled by (free positions) / (free positions evaluated)."""
-    if silent is not None:
-        values = torch.where(at_positions(silent, positions), 0, values)
+    if settled is not None:
+        values = torch.where(at_positions(settled, positions), 0, values)
     if positions is None:
         return values
-    free = values.new_full((values.shape[0],), dim) if silent is None else (~silent).sum(1).to(values.dtype)
+    free = values.new_full((values.shape[0],), dim) if settled is None else (~settled).sum(1).to(values.dtype)
     scale = free / free.clamp(1, positions.shape[1])
     return values.new_zeros(values.shape[0], dim).scatter(1, positions, values * scale[:, None])

@@ -48,14 +48,6 @@ class NoisedBatch:
             self.x0[rows], self.query.rows(rows), None if self.posterior is None else self.posterior[rows]
         )
 
-    @property
-    def silent(self) -> Bool[Tensor, "batch dim"] | None:
-        """Positions that do not count: given, or padding."""
-        given, padding = self.query.given, self.query.padding
-        if given is None or padding is None:
-            return padding if given is None else given
-        return padding | given
-
 
 def noise_batch(
     diffusion: Diffusion,
@@ -94,7 +86,7 @@ def noise_batch(
     if num_positions is not None:
         _checks.whole(num_positions, "num_positions", 1)
         _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
-        positions = random_positions(rows, dim, num_positions, generator, x0.device, noised.silent)
+        positions = random_positions(rows, dim, num_positions, generator, x0.device, noised.query.settled)
         noised = replace(noised, query=noised.query.at(positions))
     if pool is not None:
         pool = _check_pool(pool, noised, process)
@@ -106,7 +98,7 @@ def noise_batch(
 def _check_pool(pool: Tensor, noised: NoisedBatch, process: Process) -> Int[Tensor, "pool dim"]:
     pool = _checks.tokens(pool, process.num_states, "pool", length=noised.x0.shape[1], device=noised.x0.device)
     _checks.require(
-        noised.silent is None, "pool: its targets are for whole rows. Leave out given and padding, or the pool."
+        noised.query.settled is None, "pool: its targets are for whole rows. Leave out given and padding, or the pool."
     )
     check_process(process)
     return pool

@@ -43,6 +43,13 @@ class Query:
             return self.positions
         return torch.arange(self.xt.shape[1], device=self.xt.device).expand_as(self.xt)
 
+    @property
+    def settled(self) -> Bool[Tensor, "batch dim"] | None:
+        """Positions that are neither drawn nor counted: given, or padding."""
+        if self.given is None or self.padding is None:
+            return self.padding if self.given is None else self.given
+        return self.padding | self.given
+
     def at(self, positions: Asked | None) -> Query:
         """The same question about these positions."""
         return replace(self, positions=positions)
@@ -58,6 +65,10 @@ class Query:
     def repeated(self, copies: int) -> Query:
         """Each row `copies` times, one after the other."""
         return self._each(lambda part: part.repeat_interleave(copies, dim=0))
+
+    def to(self, device: torch.device) -> Query:
+        """The same question on another device."""
+        return self._each(lambda part: part.to(device))
 
     @property
     def shape(self) -> torch.Size:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import Randomness, categorical
+from sddm.samplers.ends import with_settled
 from sddm.samplers.jumps import euler_weights, over, reverse_rates
 from sddm.shapes import Times, Tokens
 
@@ -39,5 +38,5 @@ class Corrector:
             rates = reverse_rates(diffusion, query)
             rates += process.rates_out_of(query.xt, rates.dtype)
             corrected = categorical(euler_weights(query.xt, over(self.factor * process.tau(s, t), rates)), randomness)
-            query = query.holding(corrected if query.given is None else torch.where(query.given, query.xt, corrected))
+            query = query.holding(with_settled(corrected, query))
         return query.xt

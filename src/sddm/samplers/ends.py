@@ -20,11 +20,11 @@ from sddm.shapes import Tokens
 
 
 def start(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
-    """Draw x_T; given positions hold what they hold in the query, whose time is T."""
-    x = _known(diffusion.process.draw_prior(query.xt.shape, randomness, query.xt.device), query)
+    """Draw x_T; settled positions hold what they hold in the query, whose time is T."""
+    x = with_settled(diffusion.process.draw_prior(query.xt.shape, randomness, query.xt.device), query)
     if diffusion.process.prior_covers_all:
         return x
-    return _known(categorical(diffusion(query.holding(x)).log_xt.exp(), randomness), query)
+    return with_settled(categorical(diffusion(query.holding(x)).log_xt.exp(), randomness), query)
 
 
 def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbols"]:
@@ -50,8 +50,9 @@ def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens
     marginals = diffusion(query)
     log_p = marginals.log_xt if marginals.log_x0 is None else marginals.log_x0
     drawn = categorical(log_p[..., :num_states].exp(), randomness)
-    return torch.where(unfinished, drawn, x)
+    return with_settled(torch.where(unfinished, drawn, x), query)
 
 
-def _known(x: Tokens, query: Query) -> Tokens:
-    return x if query.given is None else torch.where(query.given, query.xt, x)
+def with_settled(x: Tokens, query: Query) -> Tokens:
+    """x, but where the query says that a position is given or padding, what it holds there."""
+    return x if query.settled is None else torch.where(query.settled, query.xt, x)

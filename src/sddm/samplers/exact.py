@@ -61,8 +61,8 @@ def _stretch(diffusion: Diffusion, query: Query, clock: Tau, early: Tau, randomn
     rows = torch.nonzero(clock > early).squeeze(1)
     while len(rows):
         bound = bounds[rows].gather(1, x[rows])
-        if query.given is not None:
-            bound = torch.where(query.given[rows], 0, bound)
+        if query.settled is not None:
+            bound = torch.where(query.settled[rows], 0, bound)
         # Each row draws from its own stream, and only while it runs: its path does not depend on the others.
         u = randomness.of(rows).uniform((len(rows), 3), x.device)
         wait = -torch.log1p(-u[:, 0]) / bound.sum(1)  # infinite where no position can leave its state

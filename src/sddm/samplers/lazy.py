@@ -49,8 +49,8 @@ class Lazy:
         x, t = query.xt, query.t
         u = randomness.uniform(x.shape, x.device)
         asked = u < self.step.most(diffusion.process, t, s).gather(1, x)
-        if query.given is not None:
-            asked &= ~query.given
+        if query.settled is not None:
+            asked &= ~query.settled
         rows, places = asked.nonzero(as_tuple=True)
         if len(rows) == 0:
             return x

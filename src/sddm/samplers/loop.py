@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from tqdm import tqdm
 
@@ -18,10 +18,11 @@ from sddm._modes import evaluating
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.marginals import Tempered
+from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Corrector
-from sddm.samplers.ends import finish, start
+from sddm.samplers.ends import finish, start, with_settled
 from sddm.samplers.grids import Grid, check_grid, uniform_in_share
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, can_be_analytical
 from sddm.shapes import Tokens
@@ -84,6 +85,8 @@ def sample(
     grid: Grid | Tensor = uniform_in_share,
     length: int | None = None,
     temperature: float = 1.0,
+    labels: Int[Tensor, "num"] | None = None,
+    padding: Bool[Tensor, "num dim"] | None = None,
     seeds: Sequence[int] | None = None,
     batch_size: int | None = None,
     progress: bool | None = None,
@@ -100,6 +103,8 @@ def sample(
     grid: a rule for the times of the steps, or the times themselves (then `steps` is not used).
     length: the number of positions, for a model that takes any.
     temperature: below 1, each conditional of the data is sharpened; above 1, flattened. See `Tempered`.
+    labels: the class of each sample, for a model that is told classes.
+    padding: positions that do not exist, in samples that are shorter than `length`. They hold 0.
     seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     progress: a progress bar; by default, when a terminal watches.
 
@@ -128,7 +133,7 @@ def sample(
     times = check_grid(times)
     if condition is not None and not isinstance(condition, Condition):
         raise TypeError(f"condition must be an sddm.Condition, but it is a {type(condition).__name__}.")
-    known = None if condition is None else condition.for_samples(num, length, diffusion.process.num_states)
+    query = _first_query(diffusion, num, length, condition, labels, padding)
     if batch_size is None:
         most = ROWS_ON_CPU if diffusion.device.type == "cpu" else ROWS
         batch_size = min(most, max(1, BATCH_ELEMENTS // (length * diffusion.process.num_symbols)))
@@ -151,42 +156,58 @@ def sample(
         for first in starts:
             rows = slice(first, min(first + batch_size, num))
             tell = _teller(rows, len(times) - 1, callback, bar)
-            batches.append(_sample_batch(diffusion, seeds[rows], length, times, step, corrector, known, rows, tell))
+            some = query.rows(rows).to(diffusion.device)
+            batches.append(_sample_batch(diffusion, some, seeds[rows], times, step, corrector, tell))
     # Out of inference mode, so that the caller may train on what was sampled.
     return torch.cat(batches).clone()
 
 
+def _first_query(
+    diffusion: Diffusion,
+    num: int,
+    length: int,
+    condition: Condition | None,
+    labels: Tensor | None,
+    padding: Tensor | None,
+) -> Query:
+    """What is known of all samples before anything is drawn, at time T; settled positions hold their values."""
+    values, given = torch.zeros(num, length, dtype=torch.int64), None
+    if condition is not None:
+        given, values = condition.for_samples(num, length, diffusion.process.num_states)
+    if labels is not None:
+        labels = _checks.labels(labels, num)
+    if padding is not None:
+        padding = _checks.boolean_mask(padding, (num, length), "padding")
+        _checks.require(not bool(padding.all(1).any()), "padding leaves nothing of some samples.")
+        _checks.require(
+            given is None or not bool((given & padding).any()),
+            "condition gives tokens for positions that padding says do not exist. Leave them out of one of the two.",
+        )
+        values = values.masked_fill(padding, 0)
+    return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
+
+
 def _sample_batch(
     diffusion: Diffusion,
+    query: Query,
     seeds: Sequence[int],
-    length: int,
     times: Tensor,
     step: ReverseStep,
     corrector: Corrector | None,
-    known: tuple[Tensor, Tensor] | None,
-    rows: slice,
     tell: Callable[[int, float, Tensor], None],
 ) -> Tokens:
-    device = diffusion.device
     randomness = StreamPerSample(seeds)
-    values = torch.zeros(len(seeds), length, dtype=torch.int64, device=device)
-    given = None
-    if known is not None:
-        given, values = (k[rows].to(device) for k in known)
-    query = Query(values, times[0].to(device).expand(len(seeds)), given=given)
     query = query.holding(start(diffusion, query, randomness))
     tell(0, float(times[0]), query.xt)
-    for i in range(len(times) - 1):
-        t, s = query.t, times[i + 1].to(device).expand(len(seeds))
-        x = step(diffusion, query, s, randomness)
-        if given is not None:
-            x = torch.where(given, values, x)
+    for number, time in enumerate(times[1:].to(diffusion.device), start=1):
+        t, s = query.t, time.expand(len(seeds))
+        x = with_settled(step(diffusion, query, s, randomness), query)
         if corrector is not None:
             x = corrector(diffusion, query.holding(x, s), t, randomness)
-        if i == len(times) - 2:
+        if number == len(times) - 1:
             x = finish(diffusion, query.holding(x), randomness)
         query = query.holding(x, s)
-        tell(i + 1, float(s[0]), x)
+        tell(number, float(time), x)
     return query.xt
 
 

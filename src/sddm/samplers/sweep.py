@@ -55,8 +55,8 @@ class Sweep:
             now = _between(diffusion.process, t, s, (number + 0.5) / groups)
             turn = query.holding(x, now).at(positions)
             moved = invert_cdf(self.step.weights(diffusion, turn, s, t), chance)
-            if query.given is not None:
-                moved = torch.where(query.given.gather(1, positions), turn.here, moved)
+            if query.settled is not None:
+                moved = torch.where(query.settled.gather(1, positions), turn.here, moved)
             x = x.scatter(1, positions, moved)
         return x
 
