@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from enumerated import ROUNDING, UNLIKELY, all_states, counts_of, index_of, p_value, random_law, seeded
-from sddm.baselines.gflownet import VOID, Policy, Trajectory, explored
+from sddm.baselines.gflownet import VOID, Fillings, Policy, explored
 
 DIM = 3
 DRAWS = 20_000
@@ -36,7 +36,7 @@ class TablePolicy(Policy):
 def all_trajectories(dim):
     """Every row with every order of its positions; the orders of a row are neighbours."""
     rows, orders = all_states(2, dim), torch.tensor(list(itertools.permutations(range(dim))))
-    return Trajectory(rows.repeat_interleave(len(orders), 0), orders.repeat(len(rows), 1))
+    return Fillings(rows.repeat_interleave(len(orders), 0), orders.repeat(len(rows), 1))
 
 
 def probabilities(policy, trajectory):
@@ -76,7 +76,7 @@ def balanced_table(reward, dim, seed):
 
 
 def test_a_trajectory_fills_one_position_a_step_in_its_order():
-    trajectory = Trajectory(torch.tensor([[1, 0, 1]]), torch.tensor([[2, 0, 1]]))
+    trajectory = Fillings(torch.tensor([[1, 0, 1]]), torch.tensor([[2, 0, 1]]))
     expected = torch.tensor([[[VOID, VOID, VOID], [VOID, VOID, 1], [1, VOID, 1], [1, 0, 1]]])
     assert trajectory.states().equal(expected)
     for steps in range(4):
@@ -166,8 +166,8 @@ def test_rows_are_emptied_in_orders_of_the_backward_policy(learned_backward):
 @pytest.mark.parametrize("steps", [1, 2, DIM])
 def test_back_and_forth_keeps_the_way_to_the_state_between_and_goes_on_with_the_forward_policy(steps, exploration):
     policy = random_policy()
-    start = Trajectory(torch.tensor([[1, 0, 1]]), torch.tensor([[2, 0, 1]]))
-    many = Trajectory(*(part.expand(DRAWS, -1) for part in start))
+    start = Fillings(torch.tensor([[1, 0, 1]]), torch.tensor([[2, 0, 1]]))
+    many = Fillings(*(part.expand(DRAWS, -1) for part in start))
     proposed = policy.back_and_forth(many, steps, seeded(3), exploration)
     kept = DIM - steps
     assert proposed.order[:, :kept].equal(many.order[:, :kept])

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.baselines.base import Baseline, TimelessEnergy, follow
-from sddm.baselines.gflownet import Policy, Trajectory, explored
+from sddm.baselines.gflownet import Fillings, Policy, explored
 from sddm.randomness import Stream
 
 SAMPLE_ROWS = 1 << 12
@@ -157,7 +157,7 @@ class EBGFN(Baseline):
         return Losses(balance, (accepted * (data - proposed)).mean(), accepted)
 
     def residuals(
-        self, trajectory: Trajectory, energies: Float[Tensor, "batch"]
+        self, trajectory: Fillings, energies: Float[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
         """r(tau) with P_F, which is to be balanced, and with P_F as it is drawn from, which the test is about."""
         forward, backward = self.policy.log_probabilities(trajectory)

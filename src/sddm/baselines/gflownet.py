@@ -28,7 +28,7 @@ VOID = 2
 """The token of a position that is not filled."""
 
 
-class Trajectory(NamedTuple):
+class Fillings(NamedTuple):
     """Ways from the void state to rows of bits."""
 
     rows: Int[Tensor, "batch dim"]
@@ -46,9 +46,9 @@ class Trajectory(NamedTuple):
         filled_by = torch.empty_like(self.order).scatter_(1, self.order, steps[1:].expand_as(self.order))
         return torch.where(filled_by[:, None] <= steps[:, None], self.rows[:, None], VOID)
 
-    def joined(self, other: Trajectory) -> Trajectory:
+    def joined(self, other: Fillings) -> Fillings:
         """These trajectories and then the others, in one batch."""
-        return Trajectory(torch.cat([self.rows, other.rows]), torch.cat([self.order, other.order]))
+        return Fillings(torch.cat([self.rows, other.rows]), torch.cat([self.order, other.order]))
 
 
 class Policy(nn.Module):
@@ -93,9 +93,7 @@ class Policy(nn.Module):
         """log P_B of every emptying in these states, none of which may be void all over; for a P_B that is learned."""
         return F.log_softmax(logits[..., 2 * self.length :].masked_fill(states == VOID, -math.inf), dim=-1)
 
-    def log_probabilities(
-        self, trajectory: Trajectory
-    ) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch dim"]]:
+    def log_probabilities(self, trajectory: Fillings) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch dim"]]:
         """log P_F(s_i | s_{i-1}) and log P_B(s_{i-1} | s_i) of every step, from one evaluation of all states."""
         states, order = trajectory.states(), trajectory.order
         if not self.learned_backward:
@@ -131,23 +129,23 @@ class Policy(nn.Module):
         return states, order
 
     @torch.no_grad()
-    def empty(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> Trajectory:
+    def empty(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> Fillings:
         """Follow P_B from rows of bits to the void state."""
         if not self.learned_backward:
-            return Trajectory(rows, random_positions(len(rows), self.length, self.length, generator, rows.device))
+            return Fillings(rows, random_positions(len(rows), self.length, self.length, generator, rows.device))
         states, order = rows, torch.empty_like(rows)
         for step in reversed(range(self.length)):
             order[:, step] = categorical(self.log_emptyings(states, self(states)).exp(), Stream(generator))
             states = states.scatter(1, order[:, step, None], VOID)
-        return Trajectory(rows, order)
+        return Fillings(rows, order)
 
     def back_and_forth(
-        self, trajectory: Trajectory, steps: int, generator: torch.Generator, exploration: float = 0.0
-    ) -> Trajectory:
+        self, trajectory: Fillings, steps: int, generator: torch.Generator, exploration: float = 0.0
+    ) -> Fillings:
         """Go back on trajectories that P_B has drawn, and as many steps forth with P_F."""
         kept = self.length - steps
         rows, order = self.fill(trajectory.state(kept), steps, generator, exploration)
-        return Trajectory(rows, torch.cat([trajectory.order[:, :kept], order], dim=1))
+        return Fillings(rows, torch.cat([trajectory.order[:, :kept], order], dim=1))
 
     def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
         """The ends of `num` trajectories of P_F."""

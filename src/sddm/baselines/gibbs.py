@@ -21,14 +21,13 @@ from torch import Tensor
 from sddm import _checks
 from sddm.baselines.base import TimelessEnergy
 from sddm.randomness import random_positions
+from sddm.shapes import Tokens
 
-Energy = Callable[[Tensor], Tensor]
+EnergyFunction = Callable[[Tensor], Tensor]
 """f: rows of bits (batch, dim) to one number each (batch,); a `TimelessEnergy` is one."""
 
 
-def random_scan(
-    energy: Energy, x: Int[Tensor, "batch dim"], moves: int, generator: torch.Generator
-) -> Int[Tensor, "batch dim"]:
+def random_scan(energy: EnergyFunction, x: Tokens, moves: int, generator: torch.Generator) -> Tokens:
     """Make `moves` Gibbs moves in every row, each at a position drawn uniformly, one for each row.
 
     >>> x = torch.randint(2, (128, 32), generator=generator)
@@ -40,9 +39,7 @@ def random_scan(
     return _visit(energy, x, positions.to(x.device), generator)
 
 
-def sweep(
-    energy: Energy, x: Int[Tensor, "batch dim"], sweeps: int, generator: torch.Generator
-) -> Int[Tensor, "batch dim"]:
+def sweep(energy: EnergyFunction, x: Tokens, sweeps: int, generator: torch.Generator) -> Tokens:
     """Redraw every position of every row `sweeps` times: each sweep in an order drawn anew for each row."""
     _checks.tokens(x, 2, "x")
     _checks.whole(sweeps, "sweeps", 0)
@@ -55,7 +52,7 @@ def sweep(
 
 
 @torch.no_grad()
-def frozen(energy: TimelessEnergy) -> Energy:
+def frozen(energy: TimelessEnergy) -> EnergyFunction:
     """f with the weights of now, as plain layers, for many evaluations without a gradient.
 
     At one fixed time the embedding of the time is a constant and part of the biases; the general network embeds the
@@ -69,7 +66,7 @@ def frozen(energy: TimelessEnergy) -> Energy:
     last, constant = network.last.weight[0].detach().clone(), network.last.bias.detach().clone()
 
     @torch.no_grad()
-    def evaluate(x: Int[Tensor, "batch dim"]) -> Float[Tensor, "batch"]:
+    def evaluate(x: Tokens) -> Float[Tensor, "batch"]:
         h = x.to(last.dtype)
         for weight, bias in zip(weights, biases, strict=True):
             h = F.elu(torch.addmm(bias, h, weight), inplace=True)
@@ -80,8 +77,11 @@ def frozen(energy: TimelessEnergy) -> Energy:
 
 @torch.no_grad()
 def _visit(
-    energy: Energy, x: Int[Tensor, "batch dim"], positions: Int[Tensor, "batch moves"], generator: torch.Generator
-) -> Int[Tensor, "batch dim"]:
+    energy: EnergyFunction,
+    x: Tokens,
+    positions: Int[Tensor, "batch moves"],
+    generator: torch.Generator,
+) -> Tokens:
     """Redraw the bits at these positions, one column of positions after another."""
     energy = frozen(energy) if isinstance(energy, TimelessEnergy) else energy
     here: Float[Tensor, "batch"] = energy(x)

@@ -18,11 +18,12 @@ from torch import Tensor
 from sddm import _checks
 from sddm.codecs.gray import LENGTH, MAGNITUDE_BITS, GrayCode
 
-Points = Float64[np.ndarray, "num 2"]
-Density = Callable[[int, np.random.Generator], Points]
+Cloud = Float[np.ndarray, "num 2"]
+"""Points of the plane."""
+Density = Callable[[int, np.random.Generator], Cloud]
 
 
-def two_spirals(num: int, rng: np.random.Generator) -> Points:
+def two_spirals(num: int, rng: np.random.Generator) -> Cloud:
     """Two arms of one and a half turns, each the other's mirror image in the origin."""
     turn = np.sqrt(rng.random(num)) * np.deg2rad(540)
     arm = np.stack([-np.cos(turn) * turn, np.sin(turn) * turn], axis=1) + 0.5 * rng.random((num, 2))
@@ -30,22 +31,22 @@ def two_spirals(num: int, rng: np.random.Generator) -> Points:
     return side * arm / 3 + 0.1 * rng.standard_normal((num, 2))
 
 
-def eight_gaussians(num: int, rng: np.random.Generator) -> Points:
+def eight_gaussians(num: int, rng: np.random.Generator) -> Cloud:
     """Eight round Gaussians on a circle."""
     angle = rng.integers(8, size=num) * (np.pi / 4)
-    points: Points = (4 * _on_circle(angle) + 0.5 * rng.standard_normal((num, 2))) / 1.414
+    points: Cloud = (4 * _on_circle(angle) + 0.5 * rng.standard_normal((num, 2))) / 1.414
     return points
 
 
-def circles(num: int, rng: np.random.Generator) -> Points:
+def circles(num: int, rng: np.random.Generator) -> Cloud:
     """A circle inside another of twice its radius."""
     radius = rng.choice([1.0, 0.5], size=(num, 1))
     ring = radius * _on_circle(rng.uniform(0, 2 * np.pi, num))
-    points: Points = 3 * (ring + 0.08 * rng.standard_normal((num, 2)))
+    points: Cloud = 3 * (ring + 0.08 * rng.standard_normal((num, 2)))
     return points
 
 
-def moons(num: int, rng: np.random.Generator) -> Points:
+def moons(num: int, rng: np.random.Generator) -> Cloud:
     """Two half circles that reach into each other."""
     upper = _on_circle(rng.uniform(0, np.pi, num))
     lower = np.array([1.0, 0.5]) - upper
@@ -53,7 +54,7 @@ def moons(num: int, rng: np.random.Generator) -> Points:
     return 2 * moon + np.array([-1.0, -0.2])
 
 
-def pinwheel(num: int, rng: np.random.Generator) -> Points:
+def pinwheel(num: int, rng: np.random.Generator) -> Cloud:
     """Five arms, bent the more the farther out they reach."""
     along = 1 + 0.3 * rng.standard_normal(num)
     across = 0.1 * rng.standard_normal(num)
@@ -62,21 +63,21 @@ def pinwheel(num: int, rng: np.random.Generator) -> Points:
     return 2 * np.stack([along * cos + across * sin, across * cos - along * sin], axis=1)
 
 
-def swiss_roll(num: int, rng: np.random.Generator) -> Points:
+def swiss_roll(num: int, rng: np.random.Generator) -> Cloud:
     """One spiral of one and a half turns with a hole in its middle."""
     turn = 1.5 * np.pi * (1 + 2 * rng.random(num))
-    points: Points = (turn[:, None] * _on_circle(turn) + rng.standard_normal((num, 2))) / 5
+    points: Cloud = (turn[:, None] * _on_circle(turn) + rng.standard_normal((num, 2))) / 5
     return points
 
 
-def checkerboard(num: int, rng: np.random.Generator) -> Points:
+def checkerboard(num: int, rng: np.random.Generator) -> Cloud:
     """The squares of one colour on a board of four by four."""
     column = rng.uniform(-2, 2, num)
     row = rng.random(num) - 2 * rng.integers(2, size=num) + np.floor(column) % 2
     return 2 * np.stack([column, row], axis=1)
 
 
-def _on_circle(angle: Float64[np.ndarray, "num"]) -> Points:
+def _on_circle(angle: Float64[np.ndarray, "num"]) -> Cloud:
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.data import Toy
-from sddm.experiments.pictures import Points, side_by_side, strip
+from sddm.data.toys import Cloud
+from sddm.experiments.pictures import side_by_side, strip
 from sddm.experiments.synthetic import ENERGY_MLP
 from sddm.metrics import hamming_mmd
 from sddm.samplers import Trajectory
@@ -88,5 +89,5 @@ def run(config: DemoConfig) -> dict[str, float]:
     return figures
 
 
-def _points(toy: Toy, tokens: Int[Tensor, "num dim"]) -> Points:
+def _points(toy: Toy, tokens: Int[Tensor, "num dim"]) -> Cloud:
     return toy.decode(tokens).numpy()

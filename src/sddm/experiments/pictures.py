@@ -9,8 +9,6 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float
-from numpy import ndarray
 
 matplotlib.use("Agg")
 
@@ -19,13 +17,13 @@ from matplotlib.animation import PillowWriter
 from matplotlib.colors import PowerNorm
 from PIL import Image
 
-Points = Float[ndarray, "num 2"]
+from sddm.data.toys import Cloud
 
 INK, PAPER = "#22223b", "#ffffff"
 
 
 def side_by_side(
-    panels: Sequence[tuple[str, Points]], path: Path, size: tuple[float, float] = (3.2, 3.5), extent: float = 4.5
+    panels: Sequence[tuple[str, Cloud]], path: Path, size: tuple[float, float] = (3.2, 3.5), extent: float = 4.5
 ) -> None:
     """One density a panel, each of this size, all on the same scale."""
     figure, axes = plt.subplots(
@@ -37,7 +35,7 @@ def side_by_side(
     _write(figure, path)
 
 
-def strip(times: Sequence[float], clouds: Sequence[Points], path: Path) -> None:
+def strip(times: Sequence[float], clouds: Sequence[Cloud], path: Path) -> None:
     """The same samples at several times, from noise on the left to data on the right."""
     side_by_side([(f"t = {t:.2f}", cloud) for t, cloud in zip(times, clouds, strict=True)], path, (2.1, 2.5))
 
@@ -45,7 +43,7 @@ def strip(times: Sequence[float], clouds: Sequence[Points], path: Path) -> None:
 def matrix(
     rows: Sequence[str],
     columns: Sequence[str],
-    clouds: Sequence[Sequence[Points | None]],
+    clouds: Sequence[Sequence[Cloud | None]],
     path: Path,
     extent: float = 4.5,
 ) -> None:
@@ -62,7 +60,7 @@ def matrix(
     _write(figure, path)
 
 
-def animation(times: Sequence[float], clouds: Sequence[Points], path: Path, extent: float = 4.5) -> None:
+def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path, extent: float = 4.5) -> None:
     """The same samples from noise to data as a small GIF that rests at its end."""
     figure, axis = plt.subplots(figsize=(2.2, 2.4), facecolor=PAPER)
     writer = PillowWriter(fps=8)
@@ -107,7 +105,7 @@ def curves(
     _write(figure, path)
 
 
-def _density(axis: Any, points: Points, extent: float) -> None:
+def _density(axis: Any, points: Cloud, extent: float) -> None:
     bins = int(np.clip(1.2 * np.sqrt(len(points)), 24, 160))
     edges = np.linspace(-extent, extent, bins + 1)
     counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=[edges, edges])

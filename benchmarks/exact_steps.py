@@ -4,7 +4,7 @@ The densities are cut to the leading bits of each coordinate (a sign and four bi
 can be enumerated and the conditionals are exact. Then the law of what a sampler draws is a product of
 transition matrices, and its MMD to the data a number without noise: what is left is the error of the steps alone.
 
-    python benchmarks/steps.py --out results/synthetic/steps.json        # and a picture beside it; some 15 minutes
+    python benchmarks/exact_steps.py --out results/benchmarks/exact_steps.json   # and a picture; some 15 minutes
 """
 
 from __future__ import annotations
