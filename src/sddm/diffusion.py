@@ -49,6 +49,7 @@ class Diffusion(nn.Module):
                 codec.num_states == process.num_states,
                 f"codec knows {codec.num_states} values, but the process has {process.num_states} states.",
             )
+        model.check(process)
         self.process = process
         self.model = model
         self.codec = codec

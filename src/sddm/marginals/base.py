@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from sddm import _checks
 from sddm._precision import at_least_float32
 from sddm.config import Configurable
 from sddm.networks import Places, Sizes
@@ -81,6 +82,8 @@ class MarginalModel(nn.Module, Configurable, ABC):
     """Whether an evaluation costs by the position, so that fewer positions cost less."""
     support: Bool[Tensor, "dim states"] | None = None
     """Which values each position can have, if not all of them."""
+    own_tokens: int = 0
+    """How many tokens its network knows besides the symbols of the process."""
 
     @classmethod
     def for_process(
@@ -110,10 +113,31 @@ class MarginalModel(nn.Module, Configurable, ABC):
     def forward(self, process: Process, query: Query) -> Marginals:
         """The conditionals at the positions asked for."""
 
+    def check(self, process: Process) -> None:
+        """Refuse a process that has other states than the model was built for. `Diffusion` asks this once."""
+        network = getattr(self, "network", None)
+        expected = {
+            "num_tokens": process.num_symbols + self.own_tokens,
+            "num_classes": num_classes(process, self.implicit),
+        }
+        for name, count in expected.items():
+            found = getattr(network, name, count)
+            _checks.require(
+                found == count,
+                f"The network of {type(self).__name__} has {name}={found}, but {type(process).__name__} of "
+                f"{process.num_states} states needs {count}. Build the model for this process, as for_process does.",
+            )
+
     def from_logits(
         self, logits: Float[Tensor, "batch num classes"], process: Process, t: Float[Tensor, "batch"]
     ) -> Marginals:
         """Normalise a network's output, which has num_states classes if implicit and num_symbols if not."""
+        classes = num_classes(process, self.implicit)
+        _checks.require(
+            logits.shape[-1] == classes,
+            f"{type(self).__name__} gives {logits.shape[-1]} logits a position, but {type(process).__name__} of "
+            f"{process.num_states} states needs {classes}. Build the model for this process.",
+        )
         log_p = F.log_softmax(at_least_float32(logits), dim=-1)
         if not self.implicit:
             return Marginals(log_p)

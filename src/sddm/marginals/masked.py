@@ -25,6 +25,7 @@ class Masked(MarginalModel):
     """
 
     by_position = True
+    own_tokens = 1  # HIDDEN
 
     def __init__(self, network: Denoiser, implicit: bool = True, chunk_tokens: int = 1 << 17) -> None:
         super().__init__()

@@ -58,14 +58,16 @@ class Oracle(MarginalModel):
         states = torch.cartesian_prod(*[torch.arange(n) for n in joint.shape]).reshape(-1, joint.ndim)
         return cls(states, joint.reshape(-1))
 
-    def forward(self, process: Process, query: Query) -> Marginals:
-        xt = query.xt
-        _checks.require(query.padding is None, "padding: the Oracle knows rows of one length only.")
+    def check(self, process: Process) -> None:
         _checks.require(
             self.largest_token < process.num_states,
             f"states of the oracle hold tokens up to {self.largest_token}, but the process has only "
             f"{process.num_states} states. Build both for the same number.",
         )
+
+    def forward(self, process: Process, query: Query) -> Marginals:
+        xt = query.xt
+        _checks.require(query.padding is None, "padding: the Oracle knows rows of one length only.")
         likelihood = process.likelihood_by(xt, process.tau(0.0, query.t), torch.float64)
         if query.given is not None:
             exactly = torch.zeros_like(likelihood).scatter_(-1, xt[..., None], 1)

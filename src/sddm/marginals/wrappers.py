@@ -27,6 +27,9 @@ class Wrapper(MarginalModel):
         self.by_position = model.by_position
         self.support: Bool[Tensor, "dim states"] | None = model.support
 
+    def check(self, process: Process) -> None:
+        self.model.check(process)
+
     def forward(self, process: Process, query: Query) -> Marginals:
         return self.changed(self.model(process, query), process, query)
 
@@ -53,6 +56,15 @@ class Restricted(Wrapper):
             _checks.whole(size, f"sizes[{d}]", 1)
         self.length = len(sizes)
         self.support = torch.arange(max(sizes)) < torch.tensor(list(sizes))[:, None]
+
+    def check(self, process: Process) -> None:
+        super().check(process)
+        assert self.support is not None
+        _checks.require(
+            self.support.shape[1] <= process.num_states,
+            f"sizes of Restricted go up to {self.support.shape[1]}, but {type(process).__name__} has only "
+            f"{process.num_states} states. Give the process as many states as the largest size.",
+        )
 
     def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
         assert self.support is not None
