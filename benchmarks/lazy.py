@@ -18,6 +18,7 @@ import torch
 from measure import seconds
 
 from sddm import Diffusion, sample
+from sddm._memory import keep_freed_memory
 from sddm.marginals import Energy, MarginalModel, Masked
 from sddm.networks import MLPEnergy
 from sddm.processes import Uniform
@@ -43,6 +44,7 @@ def relative_time(diffusion: Diffusion, step: OneDraw, number: int, rows: int, r
 
 
 def main() -> None:
+    keep_freed_memory()  # as the commands do
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path)

@@ -21,6 +21,7 @@ from measure import seconds, summary
 from torch import Tensor, nn
 
 from sddm import Diffusion
+from sddm._memory import keep_freed_memory
 from sddm.losses import conditional_ratio_matching
 from sddm.marginals import Hollow
 from sddm.processes import Uniform
@@ -65,6 +66,7 @@ def run(tokens: Tensor, steps: int) -> tuple[float, float]:
 
 
 def main() -> None:
+    keep_freed_memory()  # as the commands do
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=250)

@@ -135,7 +135,7 @@ def energy_flops(case: Case) -> float:
 
 def measure(name: str, repeats: int) -> dict[str, object]:
     case = CASES[name]
-    keep_freed_memory()  # as training does; it serves both
+    keep_freed_memory()  # as the commands do; it serves both
     torch.manual_seed(0)
     actions = dict(zip(("ours training", "ours sampling"), our_steps(case), strict=True))
     actions |= dict(zip(("plain training", "plain sampling"), plain_steps(case), strict=True))

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from sddm import Diffusion
+from sddm._memory import keep_freed_memory
 from sddm.data import Toy
 from sddm.losses import conditional_ratio_matching
 from sddm.marginals import Energy, MarginalModel, Masked
@@ -73,6 +74,7 @@ def gradient(diffusion: Diffusion, x0: Tensor, num: int) -> Tensor:
 
 
 def main() -> None:
+    keep_freed_memory()  # as the commands do
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--repeats", type=int, default=24, help="gradients a number of positions")

@@ -223,6 +223,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused():
 def test_an_installed_wheel_works_outside_of_the_source_tree(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     wheel = tmp_path / hatchling.build.build_wheel(str(tmp_path))
+    assert wheel.name.startswith(f"sddm-{sddm.__version__}-")
     with zipfile.ZipFile(wheel) as packed:  # as pip installs a wheel without compiled parts
         packed.extractall(tmp_path / "site")
     (tmp_path / "lines.txt").write_text("\n".join(["abba", "cab", "bac", "abc"] * 5))

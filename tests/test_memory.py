@@ -4,8 +4,12 @@ import ctypes
 import sys
 
 import pytest
+import torch
 
-from sddm import _memory
+from enumerated import table, uniform
+from sddm import _memory, sample
+from sddm.cli import main
+from sddm.training import TrainingConfig, train
 
 
 def test_both_thresholds_are_raised(monkeypatch):
@@ -31,3 +35,15 @@ def test_elsewhere_nothing_happens(monkeypatch, platform):
     monkeypatch.setattr(ctypes, "CDLL", missing)
     monkeypatch.setattr(sys, "platform", platform)
     _memory.keep_freed_memory()
+
+
+def test_only_commands_change_how_the_process_treats_memory(monkeypatch):
+    asked = []
+    monkeypatch.setattr(_memory, "keep_freed_memory", lambda: asked.append(True))
+    diffusion = table(uniform(), 2)
+    sample(diffusion, 2, steps=1)
+    train(diffusion, torch.zeros(8, 2, dtype=torch.int64), TrainingConfig(steps=1, batch_size=4))
+    assert not asked
+    with pytest.raises(SystemExit):
+        main(["sample", "nowhere"])
+    assert asked == [True]

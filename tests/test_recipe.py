@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from enumerated import seeded
-from sddm.marginals import Energy
+from sddm.marginals import MODELS, Energy
 from sddm.networks import MLPEnergy
-from sddm.recipe import ModelConfig, Recipe, SamplingConfig
-from sddm.samplers import Corrector, Lazy, sample, uniform_in_time
-from sddm.training import TrainingConfig
+from sddm.processes import PROCESSES
+from sddm.recipe import ModelConfig, Recipe, SamplingConfig, choices
+from sddm.samplers import GRIDS, SAMPLERS, Corrector, Lazy, sample, uniform_in_time
+from sddm.schedules import SCHEDULES
+from sddm.training import TrainingConfig, train
 
 TINY = {"width": 8, "layers": 1}
 
@@ -71,3 +73,36 @@ def test_a_training_goes_on_and_another_seed_is_another_training(tmp_path):
     other = recipe.but(training={"seed": 1}).trained(bits, 2, 5).state_dict()
     assert all(torch.equal(one[name], again[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("option", ["model", "process", "schedule"])
+def test_every_choice_of_the_tables_can_be_trained_and_sampled(option):
+    assert len(choices()[option]) >= 4
+    for name in choices()[option]:
+        sizes = {"width": 4, "layers": 1} | ({} if name == "mlp-energy" else {"heads": 1, "mlp": 4})
+        diffusion = ModelConfig(**{option: name}, **sizes).diffusion(2, 5)
+        train(diffusion, bits, TrainingConfig(steps=1, batch_size=6), progress=False)
+        assert SamplingConfig(steps=2).sample(diffusion, 3, generator=seeded(0)).max() < 2
+
+
+def test_the_choices_are_those_of_the_tables():
+    assert set(choices()["model"]) == MODELS.keys() - {"oracle", "restricted"} | {"mlp-energy"}
+    assert set(choices()["process"]) == PROCESSES.keys() - {"custom-rate"}
+    assert [set(choices()[option]) for option in ("schedule", "sampler", "grid")] == [
+        table.keys() for table in (SCHEDULES, SAMPLERS, GRIDS)
+    ]
+
+
+@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        *((ModelConfig, {option: "x"}) for option in ("model", "process", "schedule")),
+        *((SamplingConfig, {option: "x"}) for option in ("sampler", "grid")),
+        (TrainingConfig, {"optimizer": "x"}),
+    ],
+)
+def test_a_name_that_no_table_has_is_refused(config, options):
+    (option,) = options
+    with pytest.raises(ValueError, match=rf"^{option} must be one of .*, but it is 'x'\.$"):
+        config(**options)

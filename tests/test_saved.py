@@ -66,7 +66,7 @@ def test_weights_that_another_program_wrote_are_taken_without_a_digest(saved):
 def test_whole_numbers_are_no_weights(saved):
     weights = load_file(saved / "model.safetensors")
     save_file({name: value.to(torch.int8) for name, value in weights.items()}, saved / "model.safetensors")
-    with pytest.raises(ValueError, match=r"does not hold the weights of this model: \S+ is int8 .*, but float32 "):
+    with pytest.raises(ValueError, match=r"does not hold the weights of the model: \S+ is int8 .*, but float32 "):
         Diffusion.from_pretrained(saved)
 
 

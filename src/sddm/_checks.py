@@ -5,7 +5,7 @@ Private functions assume that these checks were made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -229,6 +229,11 @@ def whole(value: Any, name: str, least: int, most: int | None = None) -> int:
     require(value >= least, f"{name} must be at least {least}, but it is {value}.")
     require(most is None or value <= most, f"{name} must be at most {most}, but it is {value}.")
     return value
+
+
+def one_of(value: Any, name: str, table: Collection[str]) -> None:
+    """Check a name of a table."""
+    require(value in table, f"{name} must be one of {', '.join(table)}, but it is {value!r}.")
 
 
 def positive(value: Any, name: str) -> float:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import difflib
 import errno
 import importlib
-import io
 import os
 import re
 import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import tyro
+from tyro import _errors as errors  # why a command line was refused, as data; else it could only be printed
 
+from sddm import __version__, _memory
 from sddm.errors import BAD_FILE_SYSTEM, BAD_USAGE, LostProcessError, RunError
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -28,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("sddm.experiments.demo", "DemoConfig", "train, sample, measure and draw a toy: two minutes on a laptop"),
 }
 """The module of each command, which is imported when called, the dataclass of its options there, and its purpose."""
-USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options)\n\n" + "\n".join(
+USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options; sddm --version)\n\n" + "\n".join(
     f"  {name:10s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )
 DEBUG = "--debug"
@@ -72,53 +75,64 @@ def _run(given: list[str]) -> None:
     if not given or given[0] in ("-h", "--help"):
         print(USAGE)
         return
+    if given[0] == "--version":
+        print(f"sddm {__version__}")
+        return
     name, rest = given[0], given[1:]
     if name not in COMMANDS:
         raise ValueError(f"There is no command {name!r}. The commands are: {', '.join(COMMANDS)}.")
     place, options, _ = COMMANDS[name]
     module = importlib.import_module(place)
+    _memory.keep_freed_memory()
     module.run(_parse(name, getattr(module, options), rest))
 
 
 def _parse(name: str, options: Any, rest: list[str]) -> Any:
     default = _resumed(rest) if name == "train" and "--resume" in rest else tyro.MISSING_NONPROP
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-    said = io.StringIO()
+
+    def refuse(event: errors.ParseErrorEvent) -> None:
+        if isinstance(event, errors.InstantiationFailure) and event.argument is None:  # a check of our own
+            raise ValueError(event.message)
+        raise ValueError(f"{_reason(event, options)} `sddm {name} --help` explains all options.")
+
     try:
-        with contextlib.redirect_stderr(said):
+        with errors.on_parse_error(refuse):
             return tyro.cli(options, prog=f"sddm {name}", args=rest, default=default, config=config)
-    except SystemExit as stop:
-        if not stop.code:
-            sys.stdout.flush()
-            raise
-        if isinstance(stop.__context__, ValueError):  # a check of our own, whose sentence stands for itself
-            raise stop.__context__ from None
-        raise ValueError(f"{_sentences(said.getvalue())} `sddm {name} --help` explains all options.") from None
+    except SystemExit:  # after --help
+        sys.stdout.flush()
+        raise
 
 
-def _sentences(box: str) -> str:
-    """What tyro says in a box: a title, and sections between ruled lines."""
-    sections: list[list[str]] = [[]]
-    for line in box.splitlines()[1:]:
-        text = line.strip("│| ")
-        if re.fullmatch("[─╰╯+-]{3,}", text):
-            sections.append([])
-        else:
-            sections[-1].append(text)
-    told = [" ".join(section) for section in sections if section and "helptext" not in section[0]]
-    told = [text[:1].upper() + text[1:] + ("" if text.endswith((".", ")")) else ".") for text in told]
-    return _in_plain_words(" ".join(told))
+def _reason(event: errors.ParseErrorEvent, options: Any) -> str:
+    """Why tyro refuses a command line, in a sentence."""
+    match event:
+        case errors.MissingArgs():
+            missing = [argument.arg for argument in event.missing_arguments]
+            names = [str(a.lowered.metavar) if a.is_positional() else a.display_name() for a in missing]
+            return f"Missing from {event.prog}: {', '.join(names)}."
+        case errors.UnrecognizedArgs():
+            known = [f"--{name.replace('_', '-')}" for name in _options(options)]
+            alike = [near for token in event.tokens for near in difflib.get_close_matches(token, known, 1, 0.7)]
+            guess = f" Perhaps you meant: {', '.join(alike)}." if alike else ""
+            return f"Unrecognized options: {', '.join(event.tokens)}.{guess}"
+        case errors.InvalidChoice():
+            choices = ", ".join(sorted(set(event.choices) - {"None"}))
+            return f"{event.argument.display_name()}: {event.value!r} is unknown. Choose one of {choices}."
+        case errors.BadValue(reason="too_few_values"):
+            return f"Missing value for argument {event.argument.display_name()!r}: give one after it."
+        case errors.InstantiationFailure(argument=argument) if argument is not None:
+            form = str(argument.lowered.metavar).removeprefix("{None}|")
+            kind = {"INT": "a whole number", "FLOAT": "a number"}.get(form)
+            told = f"{event.message.rpartition(': ')[2]} is not {kind}" if kind else f"expected {form}"
+            return f"{argument.display_name()}: {told}."
+    return "These arguments do not fit together."
 
 
-def _in_plain_words(text: str) -> str:
-    text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"\1 is not a whole number", text)
-    text = re.sub(r"could not convert string to float: ('.*?')", r"\1 is not a number", text)
-    text = re.sub(r"\. Expected 1 values\.", ": give one after it.", text)
-    choices = re.search(r"Expected one of \((.*)\)", text)
-    if choices:
-        names = sorted(set(re.findall("'(.*?)'", choices[1])) - {"None"})
-        text = text.replace(choices[0], f"Choose one of {', '.join(names)}")
-    return text
+def _options(config: Any) -> Iterator[str]:
+    """The names of all options."""
+    for name, kind in get_type_hints(config).items():
+        yield from _options(kind) if dataclasses.is_dataclass(kind) else [name]
 
 
 def _resumed(rest: list[str]) -> Any:

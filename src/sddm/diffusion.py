@@ -239,7 +239,7 @@ def load_weights(own: Mapping[str, Tensor], found: Mapping[str, Tensor], where: 
         old, new = own.get(name), found.get(name)
         if old is None or new is None or old.shape != new.shape or old.is_floating_point() != new.is_floating_point():
             raise ValueError(
-                f"{where} does not hold the weights of this model: {name} is {_form(new)} there, but {_form(old)} in "
+                f"{where} does not hold the weights of the model: {name} is {_form(new)} there, but {_form(old)} in "
                 "the model. Save the model again."
             )
         old.copy_(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Int
@@ -15,19 +15,35 @@ from sddm.data import Dataset
 from sddm.diffusion import Diffusion
 from sddm.marginals import MODELS, Energy, MarginalModel, Restricted
 from sddm.networks.sizes import LARGEST
-from sddm.processes import Absorbing, Process, Uniform
+from sddm.processes import PROCESSES, Process
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
 from sddm.samplers.grids import check_grid
-from sddm.schedules import Constant, LogSquare, Schedule, SqrtCosine
+from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches
 
-SCHEDULES: dict[str, Schedule] = {
-    "sqrt-cosine": SqrtCosine(1.0),
-    "log-square": LogSquare(1.0),
-    "constant": Constant(1.0),
-}
-PROCESSES: dict[str, type[Uniform] | type[Absorbing]] = {"uniform": Uniform, "absorbing": Absorbing}
+
+def choices() -> dict[str, list[str]]:
+    """What options may be that name a class: those of its family's table that can be built without other arguments."""
+    return {
+        "model": [*(name for name, kind in MODELS.items() if "transformer" in vars(kind)), "mlp-energy"],
+        "process": [name for name in PROCESSES if name != "custom-rate"],  # which needs a matrix
+        "schedule": [*SCHEDULES],
+        "sampler": [*SAMPLERS],
+        "grid": [*GRIDS],
+    }
+
+
+if TYPE_CHECKING:
+    ModelName = str
+    ProcessName = str
+    ScheduleName = str
+    SamplerName = str
+    GridName = str
+else:
+    ModelName, ProcessName, ScheduleName, SamplerName, GridName = (
+        Literal[tuple(names)] for names in choices().values()
+    )
 ENERGIES = ("energy", "mlp-energy")
 MOST_STEPS, MOST_ROUNDS, MILD = 1_000_000, 1_000, 1e6
 """Numbers above which a typing error is more likely than intent; temperatures and factors beyond `MILD`, or below its
@@ -38,11 +54,12 @@ inverse, change nothing more until they overflow."""
 class ModelConfig:
     """What to train. Sizes that are not given are chosen by how much data there is."""
 
-    model: Literal["hollow", "masked", "leave-one-out", "energy", "mlp-energy"] = "hollow"
+    model: ModelName = "hollow"
     """The kind of network, a transformer but for mlp-energy: docs/models.md says which to choose."""
-    process: Literal["uniform", "absorbing"] = "uniform"
-    """What the noise does to a token: replace it by any value, or by a mask."""
-    schedule: Literal["sqrt-cosine", "log-square", "constant"] = "sqrt-cosine"
+    process: ProcessName = "uniform"
+    """What the noise does to a token: replace it by any value (uniform), by a mask (absorbing), by a neighbouring value
+    (birth-death) or by one not far away (discretized-gaussian)."""
+    schedule: ScheduleName = "sqrt-cosine"
     """How the speed of the noise changes over time."""
     left: float = 0.02
     """The share of the data that is left at the end of the noise; the rate follows from it."""
@@ -69,6 +86,8 @@ class ModelConfig:
     """A factor on the initial weights of the tokens."""
 
     def __post_init__(self) -> None:
+        for name in ("model", "process", "schedule"):
+            _checks.one_of(getattr(self, name), name, choices()[name])
         for name, most in LARGEST.items():
             value = getattr(self, name)
             if value is not None:
@@ -121,7 +140,8 @@ class ModelConfig:
 
         num_tokens: how much data there is, for the sizes that are not given.
         """
-        process = PROCESSES[self.process](num_states, SCHEDULES[self.schedule]).leaving(self.left)
+        kind: Any = PROCESSES[self.process]
+        process: Process = kind(num_states, SCHEDULES[self.schedule]()).leaving(self.left)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return Diffusion(process, self._model(process, length, num_tokens))
@@ -146,9 +166,9 @@ class SamplingConfig:
 
     steps: int = 100
     """Steps of the reverse process."""
-    sampler: Literal["euler", "analytical", "sweep", "lazy", "lazy-euler", "tau-leaping", "exact"] | None = None
+    sampler: SamplerName | None = None
     """How to step; analytical wherever the model and the process allow it, else euler."""
-    grid: Literal["time", "log-share", "share"] = "share"
+    grid: GridName = "share"
     """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
     corrector: int = 0
     """Rounds of correction after each step."""
@@ -158,6 +178,11 @@ class SamplingConfig:
     """Below 1, likely values become likelier; above 1, all become more alike."""
 
     def __post_init__(self) -> None:
+        _checks.require(
+            self.sampler is None or self.sampler in SAMPLERS,
+            f"sampler must be one of {', '.join(SAMPLERS)} or None, but it is {self.sampler!r}.",
+        )
+        _checks.one_of(self.grid, "grid", GRIDS)
         _checks.whole(self.steps, "steps", 1, MOST_STEPS)
         _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)
         for name in ("temperature", "corrector_factor"):

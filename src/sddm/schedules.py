@@ -65,7 +65,7 @@ class Schedule(Configurable, ABC):
 class Constant(Schedule):
     """beta(t) = rate."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float = 1.0) -> None:
         self._rate = _checks.positive(rate, "rate")
 
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:
@@ -84,7 +84,7 @@ class Constant(Schedule):
 class LogSquare(Schedule):
     """B(0, t) = scale * log(1 + t^2), so beta(t) = scale * 2 t / (1 + t^2): a gentle start at the data."""
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale: float = 1.0) -> None:
         self.scale = _checks.positive(scale, "scale")
 
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:
@@ -111,7 +111,7 @@ class SqrtCosine(Schedule):
 
     EDGE = 1e-6
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale: float = 1.0) -> None:
         self.scale = _checks.positive(scale, "scale")
 
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:
@@ -145,7 +145,7 @@ class Exponential(Schedule):
     beta(t) = low^2 (high / low)^(2t) log(high / low),      B(s, t) = (sigma(t)^2 - sigma(s)^2) / 2.
     """
 
-    def __init__(self, low: float, high: float) -> None:
+    def __init__(self, low: float = 1.0, high: float = 10.0) -> None:
         self.low = _checks.positive(low, "low")
         self.high = _checks.positive(high, "high")
         _checks.require(

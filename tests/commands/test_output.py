@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+import sddm
 from sddm import Diffusion
 from sddm.cli import main
 from sddm.errors import StoppedError
@@ -68,3 +69,8 @@ def test_reproduce_that_is_stopped_says_that_the_same_command_goes_on(tmp_path, 
     assert stop.value.code == 128 + signal.SIGTERM
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == "sddm: Stopped after step 3 of 9. The same command goes on from there."
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out == f"sddm {sddm.__version__}\n"

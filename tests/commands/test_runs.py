@@ -243,7 +243,7 @@ def test_samples_are_not_drawn_from_a_checkpoint_of_another_model(run, capsys):
     checkpoints.save(run / "checkpoints", checkpoints.Checkpoint(99, {}, {"average.x": torch.zeros(2)}), keep=1)
     code, said = ends(["sample", run], capsys)
     assert code == 2
-    assert "does not hold the weights of this model" in said
+    assert "does not hold the weights of the model" in said
 
 
 def test_a_checkpoint_that_is_read_is_the_one_that_was_written(tmp_path):

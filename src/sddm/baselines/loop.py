@@ -8,7 +8,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks
-from sddm._memory import keep_freed_memory
 from sddm.baselines.base import Baseline
 from sddm.training import checkpoints
 from sddm.training.batches import Batches, generator_of
@@ -30,7 +29,6 @@ def train_baseline(
     """
     _checks.whole(steps, "steps", 1)
     _checks.whole(save_every, "save_every", 1)
-    keep_freed_memory()
     known = None if out is None else checkpoints.newest(out)
     first = 0 if known is None else _load(system, known)
     bar = tqdm(range(first, steps), "training", steps, initial=first, unit="step", disable=_disabled(progress))

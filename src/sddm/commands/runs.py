@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import tyro
 
-from sddm import _checks, _files
+from sddm import __version__, _checks, _files
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion, load_weights
 from sddm.errors import BadCheckpointError
@@ -34,7 +34,7 @@ ADVICE = "Name the folder that `sddm train` printed, or one made by save_pretrai
 def record(folder: Path, command: TrainCommand, fingerprint: str, data: Dataset, diffusion: Diffusion) -> None:
     """Write down what this run is."""
     folder.mkdir(parents=True, exist_ok=True)
-    packages = {name: version(name) for name in ("sddm", "torch", "numpy", "accelerate")}
+    packages = {"sddm": __version__, **{name: version(name) for name in ("torch", "numpy", "accelerate")}}
     options = json.loads(json.dumps(asdict(command), default=str))
     value = {
         "format": FORMAT,

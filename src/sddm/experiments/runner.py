@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sddm import _checks, _files
+from sddm import __version__, _checks, _files
 from sddm.experiments.experiment import Cell, Experiment, slug
 
 
@@ -46,7 +46,7 @@ def reproduce(
                 "figures": figures,
                 "seconds": round(time.monotonic() - began, 1),
                 "recipe": _plain(recipe),
-                "versions": {"python": platform.python_version(), "torch": version("torch"), "sddm": version("sddm")},
+                "versions": {"python": platform.python_version(), "torch": version("torch"), "sddm": __version__},
             }
             _files.write_json(path, known)
             _collect(experiment, out)

@@ -13,7 +13,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks
-from sddm._memory import keep_freed_memory
 from sddm._modes import evaluating
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
@@ -142,7 +141,6 @@ def sample(
         seeds = draw_seeds(num, _checks.generator(generator))
     _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
 
-    keep_freed_memory()
     starts = range(0, num, batch_size)
     bar = tqdm(
         total=len(starts) * (len(times) - 1),

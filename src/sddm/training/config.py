@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sddm import _checks
 from sddm.training.optimizers import OPTIMIZERS
+
+if TYPE_CHECKING:
+    OptimizerName = str
+else:
+    OptimizerName = Literal[tuple(OPTIMIZERS)]
 
 MAX_STEPS = 999_999_999
 """The names of checkpoints have nine digits."""
@@ -26,7 +31,7 @@ class TrainingConfig:
     """Rows a step, over all processes together."""
     learning_rate: float = 1e-3
     """Peak learning rate, reached after the warm-up and followed by a cosine down to 0."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     """muon: weight matrices move along the orthogonal factor of their momentum, which may need fewer steps."""
     warmup: float = 0.02
     """Share of the steps over which the learning rate rises from 0."""
@@ -78,10 +83,7 @@ class TrainingConfig:
             _checks.whole(self.num_positions, "num_positions", 1)
         if self.pool is not None:
             _checks.whole(self.pool, "pool", self.batch_size, MAX_BATCH_SIZE)
-        _checks.require(
-            self.optimizer in OPTIMIZERS,
-            f"optimizer must be one of {', '.join(OPTIMIZERS)}, but it is {self.optimizer!r}.",
-        )
+        _checks.one_of(self.optimizer, "optimizer", OPTIMIZERS)
         _checks.require(
             not (self.shard and self.optimizer == "muon"),
             "shard splits weights between processes, but muon needs whole matrices. Leave one of them out.",

@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks, _files
-from sddm._memory import keep_freed_memory
 from sddm._modes import evaluating
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError, DivergedError, StoppedError
@@ -86,7 +85,6 @@ class Trainer:
     def __init__(
         self, diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None = None
     ) -> None:
-        keep_freed_memory()
         self.identity = identity_of(diffusion, config, loss, fingerprint)
         self.config, self.loss = config, loss
         self.accelerator = accelerator()
