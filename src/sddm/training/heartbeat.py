@@ -47,7 +47,7 @@ def joining() -> Iterator[None]:
     """Inside, the processes connect to each other, or end with a sentence that says what to set."""
     patience = _patience()
     store = _meet(TO_MEET * patience)
-    timer = threading.Timer(TO_CONNECT * patience, _end, [_unconnected("")])
+    timer = threading.Timer(TO_CONNECT * patience, lambda: _end(_unconnected("")))
     timer.daemon = True
     timer.start()
     try:
