@@ -27,8 +27,7 @@ from sddm.losses import (
 )
 from sddm.marginals import Energy
 from sddm.noising import Batch, noise_batch
-from sddm.training import TrainingConfig, train
-from sddm.training.loop import Trainer
+from sddm.training import DiffusionLearner, TrainingConfig, train
 
 DIM = 3
 POOL = torch.tensor([[0, 1, 2], [0, 1, 1], [2, 2, 0], [0, 0, 0], [1, 1, 2]])
@@ -208,9 +207,9 @@ def bits(num, seed=0):
 
 
 def gradients_after(config, rows):
-    trainer = Trainer(energy(), config, conditional_ratio_matching)
-    trainer.advance(rows, None)
-    return trainer.diffusion.model.network.first.weight.grad
+    learner = DiffusionLearner(energy(), config)
+    learner.update(rows, seeded(0))
+    return learner.diffusion.model.network.first.weight.grad
 
 
 def test_a_step_noises_batch_size_rows_of_the_pool():
@@ -242,8 +241,8 @@ def test_noise_weight_counts_times_of_much_noise_more():
     rows = bits(8)
     losses = {}
     for weight in (0.0, 2.0):
-        trainer = Trainer(energy(), TrainingConfig(1, 8, noise_weight=weight), conditional_ratio_matching)
-        draws = noise_batch(trainer.diffusion, Batch(rows), generator=seeded(3))
-        losses[weight] = trainer._losses(trainer.diffusion, draws)
-        share = trainer.diffusion.process.remaining(draws.query.t)
+        learner = DiffusionLearner(energy(), TrainingConfig(1, 8, noise_weight=weight))
+        drawn = learner.draw(rows, seeded(3))
+        losses[weight] = learner.losses(drawn)
+        share = learner.diffusion.process.remaining(drawn.query.t)
     torch.testing.assert_close(losses[2.0], losses[0.0] / share**2)

@@ -42,6 +42,9 @@ class NoisedBatch:
     posterior: Float[Tensor, "batch num symbols"] | None = None
     """p(x_0^d | x_t) at the evaluated positions by a pool of data, if there is one."""
 
+    def __len__(self) -> int:
+        return len(self.x0)
+
     def rows(self, rows: slice) -> NoisedBatch:
         """Some rows of the batch."""
         return NoisedBatch(

@@ -21,7 +21,7 @@ from enumerated import (
 from sddm.baselines.aloe import ALOE
 from sddm.baselines.editor import Draft, EditingSampler, Trajectories
 from sddm.baselines.gibbs import sweep
-from sddm.baselines.loop import train_baseline
+from sddm.training import RunConfig, learn
 
 FLOAT32 = 1e-5
 """Sums of some tens of float32 logarithms of order 1 to 10."""
@@ -257,7 +257,7 @@ def test_joint_training_brings_energy_sampler_and_samples_near_the_data():
     def batches(step):
         return states[torch.multinomial(data, 256, replacement=True, generator=seeded(step))]
 
-    train_baseline(system, batches, steps=200, progress=False)
+    learn(system, batches, RunConfig(200), progress=False)
     dual, energy = law_of(system.averaged_dual), law_of_energy(system.averaged_energy)
     for law in (dual, energy):
         assert total_variation(law, data) < 4 * NOISE

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from sddm.baselines import ALOE, BASELINES, EBGFN, PCD, train_baseline
+from sddm.baselines import ALOE, BASELINES, EBGFN, PCD
 from sddm.baselines.base import TimelessEnergy
-from sddm.training import checkpoints
+from sddm.training import RunConfig, checkpoints, learn
 from sddm.training.batches import generator_of
 
 TINY = {
-    "PCD": lambda: PCD(6, width=16, layers=2, chains=32, moves=2, sampling_moves=12),
+    "PCD": lambda: PCD(6, width=16, layers=2, chains=32, moves=2, decay_steps=8, sampling_moves=12),
     "ALOE+": lambda: ALOE(6, energy_width=16, dual_width=16, max_edits=2),
     "EB-GFN": lambda: EBGFN(6, energy_width=16, energy_layers=2, policy_width=16, policy_layers=2, decay_steps=8),
 }
@@ -41,19 +41,19 @@ def test_all_of_them_are_tested():
 @pytest.mark.parametrize("name", TINY)
 def test_training_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name, tmp_path):
     straight, first, second = (built(name) for _ in range(3))
-    train_baseline(straight, rows, 8, seed=3, progress=False)
-    train_baseline(first, rows, 5, seed=3, out=tmp_path, progress=False)
-    train_baseline(second, rows, 8, seed=3, out=tmp_path, progress=False)
+    learn(straight, rows, RunConfig(8, seed=3), progress=False)
+    learn(first, rows, RunConfig(5, seed=3), out=tmp_path, resume=True, progress=False)
+    learn(second, rows, RunConfig(8, seed=3), out=tmp_path, resume=True, progress=False)
     assert equal(state(straight), state(second))
     assert not equal(state(straight), state(first))
-    assert checkpoints.newest(tmp_path).step == 8
+    assert checkpoints.newest(tmp_path / "checkpoints").step == 8
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_seed_decides_the_training_and_another_seed_gives_another(name):
     one, same, other = (built(name) for _ in range(3))
     for system, seed in ((one, 0), (same, 0), (other, 1)):
-        train_baseline(system, rows, 3, seed=seed, progress=False)
+        learn(system, rows, RunConfig(3, seed=seed), progress=False)
     assert equal(state(one), state(same))
     assert not equal(state(one), state(other))
 
@@ -61,7 +61,7 @@ def test_a_seed_decides_the_training_and_another_seed_gives_another(name):
 @pytest.mark.parametrize("name", TINY)
 def test_samples_are_bits_and_follow_from_the_generator(name):
     system = built(name)
-    train_baseline(system, rows, 3, progress=False)
+    learn(system, rows, RunConfig(3), progress=False)
     one, same, other = (system.sample(50, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert one.shape == (50, 6)
     assert one.dtype == torch.int64

@@ -9,7 +9,7 @@ from test_gflownet import TablePolicy, all_trajectories, balanced_table, termina
 from enumerated import ROUNDING, all_states, draw_states, index_of, random_law, seeded, total_variation
 from sddm.baselines.ebgfn import EBGFN
 from sddm.baselines.gflownet import explored
-from sddm.baselines.loop import train_baseline
+from sddm.training import RunConfig, learn
 
 DIM = 3
 
@@ -165,7 +165,7 @@ def test_a_short_training_brings_both_laws_near_the_data(steps_back, learned_bac
     options |= {"steps_back": steps_back, "learned_backward": learned_backward}
     system = EBGFN(dim, energy_width=64, energy_layers=2, policy_width=64, policy_layers=2, **options)
     assert total_variation(terminal_law(system.averaged_policy, dim), data) > 0.2
-    train_baseline(system, lambda step: draw_states(data, batch, 2, dim, step), steps, progress=False)
+    learn(system, lambda step: draw_states(data, batch, 2, dim, step), RunConfig(steps), progress=False)
     # What 10 batches of data themselves are from their law, about 0.4 sqrt(states / rows) = 0.022, twice.
     assert total_variation(terminal_law(system.averaged_policy, dim), data) < 0.045
     assert total_variation(energy_law(system), data) < 0.045

@@ -7,8 +7,8 @@ import torch
 
 from enumerated import UNLIKELY, all_states, counts_of, draw_states, p_value, total_variation
 from sddm.baselines.gibbs import random_scan
-from sddm.baselines.loop import train_baseline
 from sddm.baselines.pcd import PCD
+from sddm.training import RunConfig, learn
 from sddm.training.batches import generator_of
 
 DIM = 4
@@ -154,18 +154,6 @@ def test_an_average_of_nothing_is_the_last_weights():
     assert torch.equal(system.energy(x), system.averaged_energy(x))
 
 
-def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path):
-    def batches(step):
-        return bits(8, seed=step)
-
-    whole, first, second = (small(decay_steps=10) for _ in range(3))
-    train_baseline(whole, batches, steps=10, progress=False)
-    train_baseline(first, batches, steps=4, out=tmp_path, progress=False)
-    train_baseline(second, batches, steps=10, out=tmp_path, progress=False)
-    for name, value in whole.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-
-
 # ---- samples -------------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +224,7 @@ def test_training_brings_the_law_of_the_model_near_that_of_two_modes():
     independent = (states * ones + (1 - states) * (1 - ones)).prod(1)
     assert total_variation(law_of(system.energy, states), data) > 4 * enough
     assert total_variation(independent, data) > 4 * enough
-    train_baseline(system, batches, steps, progress=False)
+    learn(system, batches, RunConfig(steps), progress=False)
     assert total_variation(law_of(system.averaged_energy, states), data) < enough
 
 

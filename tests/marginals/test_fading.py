@@ -80,7 +80,7 @@ def test_it_can_learn_the_truth_at_all_levels_of_noise():
     rows = states[torch.multinomial(law, 200_000, replacement=True, generator=seeded(0))]
     torch.manual_seed(0)
     network = MLPEnergy(DIM, 3, width=32, time_scale=10.0)
-    config = TrainingConfig(400, 256, 4e-3, optimizer="muon", pool=1024, noise_weight=2.0)
+    config = TrainingConfig(400, 256, learning_rate=4e-3, optimizer="muon", pool=1024, noise_weight=2.0)
     diffusion = train(Diffusion(process, Energy(network, implicit=False, fading=True)), rows, config, progress=False)
     x = states_of(process, DIM)
     for t in (0.3, 0.6, 1.0):

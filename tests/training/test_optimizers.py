@@ -87,7 +87,7 @@ def trained(steps, make=Energy.mlp, out=None, resume=False, learning_rate=5e-3):
     process = uniform()
     sizes = {"width": 16, "layers": 2} | ({"heads": 2, "mlp": 16} if make is Hollow.for_process else {})
     losses = []
-    config = TrainingConfig(steps, 32, learning_rate, optimizer="muon", save_every=2)
+    config = TrainingConfig(steps, 32, learning_rate=learning_rate, optimizer="muon", save_every=2)
     model = train(
         Diffusion(process, make(process, 4, **sizes)),
         rows,
@@ -120,7 +120,13 @@ def test_a_training_by_muon_that_was_stopped_goes_on_to_the_same_weights(tmp_pat
     process = uniform()
     fresh = Diffusion(process, Energy.mlp(process, 4, width=16, layers=2))
     with pytest.raises(StopError):
-        train(fresh, stop, TrainingConfig(10, 32, 5e-3, optimizer="muon", save_every=2), out=tmp_path, progress=False)
+        train(
+            fresh,
+            stop,
+            TrainingConfig(10, 32, learning_rate=5e-3, optimizer="muon", save_every=2),
+            out=tmp_path,
+            progress=False,
+        )
     assert torch.equal(trained(10, out=tmp_path, resume=True)[0], trained(10)[0])
 
 

@@ -14,7 +14,7 @@ from sddm import Diffusion, losses
 from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy, x0_cross_entropy
 from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked
 from sddm.training import EMA, TrainingConfig, train
-from sddm.training import loop as training_loop
+from sddm.training import diffusion as diffusion_training
 from sddm.training.batches import generator_of
 
 DIM = 4
@@ -255,7 +255,7 @@ def heard(monkeypatch):
     """Both losses that training chooses from."""
     both = {name: Heard(getattr(losses, name)) for name in ("conditional_ratio_matching", "denoising_cross_entropy")}
     for name, loss in both.items():
-        monkeypatch.setattr(training_loop, name, loss)
+        monkeypatch.setattr(diffusion_training, name, loss)
     return {name: loss.calls for name, loss in both.items()}
 
 

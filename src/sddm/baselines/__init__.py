@@ -5,10 +5,9 @@ from collections.abc import Callable
 from sddm.baselines.aloe import ALOE
 from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.ebgfn import EBGFN
-from sddm.baselines.loop import train_baseline
 from sddm.baselines.pcd import PCD
 
 BASELINES: dict[str, Callable[..., Baseline]] = {"PCD": PCD, "ALOE+": ALOE, "EB-GFN": EBGFN}
 """By the names under which results are reported."""
 
-__all__ = ["ALOE", "BASELINES", "EBGFN", "PCD", "Baseline", "TimelessEnergy", "train_baseline"]
+__all__ = ["ALOE", "BASELINES", "EBGFN", "PCD", "Baseline", "TimelessEnergy"]

@@ -32,9 +32,10 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from sddm import _checks
-from sddm.baselines.base import Baseline, TimelessEnergy, follow
+from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.editor import EditingSampler
 from sddm.baselines.gibbs import sweep
+from sddm.training.ema import follow
 
 SAMPLE_ROWS = 2_048
 """Samples are made in pieces of this many rows, whose hidden layers stay in the processor's cache."""
@@ -57,7 +58,7 @@ class ALOE(Baseline):
 
     >>> torch.manual_seed(0)
     >>> system = ALOE(length=32)
-    >>> train_baseline(system, batches, steps=4_000)
+    >>> learn(system, batches, RunConfig(steps=4_000))
     >>> system.sample(1_000, torch.Generator().manual_seed(0))
     """
 
@@ -109,7 +110,7 @@ class ALOE(Baseline):
         self._descend(contrast, self.energy, self._optimizers["energy"])
         self._descend(-bound, self.dual, self._optimizers["dual"])
         for average, present in ((self.averaged_energy, self.energy), (self.averaged_dual, self.dual)):
-            follow(average, present, int(self.steps), self.averaging)
+            follow(average.parameters(), present.parameters(), int(self.steps), self.averaging)
         self.steps += 1
         return {"contrast": contrast.item(), "bound": bound.item()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
 from jaxtyping import Float, Int
@@ -10,24 +10,18 @@ from torch import Tensor, nn
 
 from sddm.networks import MLPEnergy
 from sddm.query import Query
+from sddm.training.learner import Learner
 
 
-class Baseline(nn.Module, ABC):
-    """A generative model of rows of `length` bits that brings its own training step.
+class Baseline(nn.Module, Learner):
+    """A generative model of rows of `length` bits: a learner whose batches are rows of data."""
 
-    All that a step leaves behind is in the module's parameters and buffers and in its optimizers, and all chance comes
-    from the generators passed in: so a training can be stopped and go on as if nothing had happened.
-    """
-
+    stream = "baseline"
     length: int
 
-    @abstractmethod
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """The optimizers, each by a name; always the same objects."""
-
-    @abstractmethod
-    def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
-        """One training step on rows of data; what to show of it."""
+    @property
+    def module(self) -> nn.Module:
+        return self
 
     @abstractmethod
     def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
@@ -58,11 +52,3 @@ class TimelessEnergy(nn.Module):
 
     def _at_time_0(self, x: Int[Tensor, "batch dim"]) -> Query:
         return Query(x, torch.zeros(len(x), dtype=torch.float64, device=x.device))
-
-
-@torch.no_grad()
-def follow(average: nn.Module, present: nn.Module, steps: int, decay: float) -> None:
-    """Move averaged weights towards the present ones, as the diffusion's EMA does: quickly in the first steps, so that
-    the start is forgotten."""
-    decay = min(decay, (1 + steps) / (10 + steps))
-    torch._foreach_lerp_(list(average.parameters()), list(present.parameters()), 1 - decay)

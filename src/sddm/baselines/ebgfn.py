@@ -28,9 +28,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks
-from sddm.baselines.base import Baseline, TimelessEnergy, follow
+from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.gflownet import Fillings, Policy, explored
 from sddm.randomness import Stream
+from sddm.training.ema import follow
 
 SAMPLE_ROWS = 1 << 12
 """Rows sampled at once, so that hidden layers stay in the processor's cache."""
@@ -67,7 +68,7 @@ class EBGFN(Baseline):
     policy_width=256, a learned P_B, the rates 1e-3, 1e-3 and 1, and a K that grows from 1 to D during training.
 
     >>> system = EBGFN(length=32, decay_steps=5_000)
-    >>> train_baseline(system, lambda step: toy.tokens(64, generator_of(0, "rows", step)), steps=5_000)
+    >>> learn(system, lambda step: toy.tokens(64, generator_of(0, "rows", step)), RunConfig(steps=5_000))
     >>> system.sample(4_000, torch.Generator().manual_seed(0))
     """
 
@@ -126,7 +127,7 @@ class EBGFN(Baseline):
         (losses.balance + losses.divergence).backward()
         for optimizer in self._optimizers.values():
             optimizer.step()
-        follow(self.averaged_policy, self.policy, int(self.steps), self.averaging)
+        follow(self.averaged_policy.parameters(), self.policy.parameters(), int(self.steps), self.averaging)
         self.steps += 1
         return {
             "balance": float(losses.balance.detach()),

@@ -16,8 +16,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
-from sddm.baselines.base import Baseline, TimelessEnergy, follow
+from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.gibbs import random_scan
+from sddm.training.ema import follow
 
 PIECE = 2_048
 """How many chains are moved at once while sampling: their hidden layers stay in the processor's cache."""
@@ -49,7 +50,7 @@ class PCD(Baseline):
 
     >>> toy = Toy("2spirals")
     >>> system = PCD(toy.length, decay_steps=12_000)
-    >>> train_baseline(system, lambda step: toy.tokens(128, generator_of(0, "data", step)), steps=12_000)
+    >>> learn(system, lambda step: toy.tokens(128, generator_of(0, "data", step)), RunConfig(steps=12_000))
     >>> system.sample(4_000, torch.Generator().manual_seed(0))
     """
 
@@ -74,7 +75,7 @@ class PCD(Baseline):
         self.moves = _checks.whole(moves, "moves", 1)
         self.learning_rate = _checks.positive(learning_rate, "learning_rate")
         self.decay_steps = None if decay_steps is None else _checks.whole(decay_steps, "decay_steps", 1)
-        self.average = _checks.finite(average, "average")
+        self.decay = _checks.finite(average, "average")
         _checks.require(0 <= average < 1, f"average must lie in [0, 1), but it is {average}.")
         self.penalty = _checks.finite(penalty, "penalty")
         _checks.require(penalty >= 0, f"penalty must not be negative, but it is {penalty}.")
@@ -105,7 +106,7 @@ class PCD(Baseline):
         loss.backward()
         self._optimizer.step()
 
-        follow(self.averaged_energy, self.energy, step, self.average)
+        follow(self.averaged_energy.parameters(), self.energy.parameters(), step, self.decay)
         self.steps_made += 1
         gap, level = torch.stack([model.mean() - data.mean(), data.mean()]).tolist()
         return {"energy gap": gap, "energy of data": level}

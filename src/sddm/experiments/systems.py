@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from sddm.baselines import BASELINES, train_baseline
+from sddm.baselines import BASELINES
 from sddm.diffusion import Diffusion
 from sddm.recipe import Recipe
+from sddm.training import RunConfig, learn
 from sddm.training.batches import Batches, generator_of
 from sddm.training.report import METRICS_FILE
 
@@ -83,9 +84,7 @@ class Diffused(System):
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
         model = self.trained(source, seed, folder)
         tokens = self.recipe.sampling.sample(model, num, generator=generator_of(seed, "samples", 0))
-        lines = map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines())
-        a_step = mean(line["seconds"] for line in lines if "seconds" in line)
-        return Drawn(tokens, model=model, training_seconds=a_step * self.recipe.training.steps)
+        return Drawn(tokens, model=model, training_seconds=self.recipe.training.steps * _seconds_a_step(folder))
 
     def trained(self, source: Source, seed: int, folder: Path) -> Diffusion:
         rows = fresh_rows(source, self._rows_a_step, seed)
@@ -121,13 +120,21 @@ class Compared(System):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             system = BASELINES[self.system](source.length, **self.settings)
-        train_baseline(system, fresh_rows(source, self.batch_size, seed), self.steps, seed, folder)
-        return Drawn(system.sample(num, generator_of(seed, "samples", 0)), system.groups(num))
+        config = RunConfig(self.steps, self.batch_size, seed, save_every=1_000, keep=1)
+        learn(system, fresh_rows(source, self.batch_size, seed), config, out=folder, resume=True)
+        tokens = system.sample(num, generator_of(seed, "samples", 0))
+        return Drawn(tokens, system.groups(num), training_seconds=self.steps * _seconds_a_step(folder))
 
 
 def fresh_rows(source: Source, num: int, seed: int) -> Batches:
     """New rows in every step, from the stream that is for training alone."""
     return lambda step: source.tokens(num, generator_of(seed, "training data", step))
+
+
+def _seconds_a_step(folder: Path) -> float:
+    """The mean over the steps that were logged, so that it is known of a training that was finished long ago."""
+    lines = map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines())
+    return mean(line["seconds"] for line in lines if "seconds" in line)
 
 
 def _marked(name: str, settings: Any) -> str:

@@ -1,8 +1,22 @@
 """Training."""
 
 from sddm.training.batches import Batches, Epochs
-from sddm.training.config import TrainingConfig
+from sddm.training.config import RunConfig, TrainingConfig
+from sddm.training.descent import Descent
+from sddm.training.diffusion import DiffusionLearner, train
 from sddm.training.ema import EMA
-from sddm.training.loop import Trainer, train
+from sddm.training.learner import Learner
+from sddm.training.loop import learn
 
-__all__ = ["EMA", "Batches", "Epochs", "Trainer", "TrainingConfig", "train"]
+__all__ = [
+    "EMA",
+    "Batches",
+    "Descent",
+    "DiffusionLearner",
+    "Epochs",
+    "Learner",
+    "RunConfig",
+    "TrainingConfig",
+    "learn",
+    "train",
+]

@@ -22,13 +22,36 @@ MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """How to train."""
+class RunConfig:
+    """How long any learner is trained, and what the run writes."""
 
     steps: int = 10_000
-    """Number of optimizer steps."""
+    """Number of training steps."""
     batch_size: int = 64
     """Rows a step, over all processes together."""
+    seed: int = 0
+    """Seed of the weights, of the order of the data and of the noise."""
+    log_every: int = 20
+    """Steps between two lines of metrics.jsonl."""
+    evaluate_every: int = 1_000
+    """Steps between two evaluations on held-out data, and between two sets of early samples."""
+    save_every: int = 500
+    """Steps between two checkpoints."""
+    keep: int = 3
+    """How many checkpoints to keep."""
+
+    def __post_init__(self) -> None:
+        _checks.whole(self.steps, "steps", 1, MAX_STEPS)
+        _checks.whole(self.batch_size, "batch_size", 1, MAX_BATCH_SIZE)
+        _checks.whole(self.seed, "seed", 0, MAX_SEED)
+        for name in ("log_every", "evaluate_every", "save_every", "keep"):
+            _checks.whole(getattr(self, name), name, 1)
+
+
+@dataclass(frozen=True)
+class TrainingConfig(RunConfig):
+    """How to train."""
+
     learning_rate: float = 1e-3
     """Peak learning rate, reached after the warm-up and followed by a cosine down to 0."""
     optimizer: OptimizerName = "adamw"
@@ -58,23 +81,10 @@ class TrainingConfig:
     """Compile the model with torch.compile: a slow first step, then faster ones."""
     shard: bool = False
     """With several processes, split weights and optimizer state between them (FSDP) instead of copying them (DDP)."""
-    seed: int = 0
-    """Seed of the weights, of the order of the data and of the noise."""
-    log_every: int = 20
-    """Steps between two lines of metrics.jsonl."""
-    evaluate_every: int = 1_000
-    """Steps between two evaluations on held-out data, and between two sets of early samples."""
-    save_every: int = 500
-    """Steps between two checkpoints."""
-    keep: int = 3
-    """How many checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        _checks.whole(self.steps, "steps", 1, MAX_STEPS)
-        _checks.whole(self.batch_size, "batch_size", 1, MAX_BATCH_SIZE)
-        _checks.whole(self.seed, "seed", 0, MAX_SEED)
-        for name in ("accumulate", "log_every", "evaluate_every", "save_every", "keep"):
-            _checks.whole(getattr(self, name), name, 1)
+        super().__post_init__()
+        _checks.whole(self.accumulate, "accumulate", 1)
         _checks.require(
             self.batch_size % self.accumulate == 0,
             f"batch_size must be a multiple of accumulate, but {self.batch_size} is not of {self.accumulate}.",

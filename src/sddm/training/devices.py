@@ -18,7 +18,6 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from torch import Tensor, nn
 
 from sddm import _checks, _files
-from sddm.diffusion import Diffusion
 from sddm.networks.transformer import Block
 from sddm.training.heartbeat import joining, launched
 
@@ -73,28 +72,28 @@ def check_alike(processes: Accelerator, what: dict[str, Any]) -> None:
             )
 
 
-class Runner(nn.Module):
-    """Runs an action on the diffusion from inside a forward pass, which is where DDP and FSDP do their work."""
+class InForward(nn.Module):
+    """Runs an action that calls a module from inside a forward pass, where DDP and FSDP do their work."""
 
-    def __init__(self, diffusion: Diffusion) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.diffusion = diffusion
+        self.module = module
 
-    def forward(self, action: Callable[[Diffusion], Any]) -> Any:
-        return action(self.diffusion)
+    def forward(self, action: Callable[[], Any]) -> Any:
+        return action()
 
 
-def sharded(runner: Runner, device: torch.device, processes: int) -> nn.Module:
+def sharded(forward: InForward, device: torch.device, processes: int) -> nn.Module:
     """FSDP: each process holds a part of each transformer block, and of all the rest."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (processes,))
-    for module in runner.modules():
+    for module in forward.modules():
         if isinstance(module, Block):
             fully_shard(module, mesh=mesh)
-    fully_shard(runner, mesh=mesh, reshard_after_forward=True)
-    return runner
+    fully_shard(forward, mesh=mesh, reshard_after_forward=True)
+    return forward
 
 
 def local_part(value: Any) -> Tensor:

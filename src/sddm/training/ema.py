@@ -11,6 +11,13 @@ from torch import Tensor
 from sddm.training.devices import local_part
 
 
+@torch.no_grad()
+def follow(averages: Iterable[Tensor], weights: Iterable[Tensor], steps: int, decay: float, share: float = 0.1) -> None:
+    """The update of `EMA` after this many earlier ones."""
+    decay = min(decay, (1 + steps) / (1 / share + steps))
+    torch._foreach_lerp_(list(averages), list(weights), 1 - decay)
+
+
 class EMA:
     """shadow <- decay * shadow + (1 - decay) * weight after every step.
 
@@ -25,16 +32,14 @@ class EMA:
         self._weights = [local_part(weight).detach() for weight in weights]
         self._shadows = [w.clone() for w in self._weights]
 
-    @torch.no_grad()
     def update(self) -> None:
         """Take in the weights as they are now."""
-        decay = min(self.decay, (1 + self.steps) / (1 / self.share + self.steps))
-        torch._foreach_lerp_(self._shadows, self._weights, 1 - decay)
+        follow(self._shadows, self._weights, self.steps, self.decay, self.share)
         self.steps += 1
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the weights are their average (and what is loaded into them becomes it)."""
+        """Inside, the weights are their average. Loading other weights then replaces the average."""
         self._swap()
         try:
             yield

@@ -9,8 +9,7 @@ from typing import Any
 from sddm import _files
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
-from sddm.losses import Loss
-from sddm.training.config import TrainingConfig
+from sddm.training.config import RunConfig
 
 CHANGEABLE = frozenset(
     {"steps", "accumulate", "bf16", "compile", "shard", "log_every", "evaluate_every", "save_every", "keep"}
@@ -18,19 +17,17 @@ CHANGEABLE = frozenset(
 """What may be another when a run goes on: how far, how it is computed, and what it leaves on the disk."""
 
 
-def lasting(config: TrainingConfig) -> dict[str, Any]:
+def lasting(config: RunConfig) -> dict[str, Any]:
     """The options of a run that cannot change when it goes on."""
     return {name: value for name, value in asdict(config).items() if name not in CHANGEABLE}
 
 
-def identity_of(diffusion: Diffusion, config: TrainingConfig, loss: Loss, fingerprint: str | None) -> dict[str, Any]:
-    """What decides the steps of a run, as JSON."""
+def digest_of(diffusion: Diffusion) -> str | None:
+    """A digest of the configuration of a diffusion; None where a part of it is in no table, so that it has none."""
     try:
-        model = _files.digest(json.dumps(diffusion.config(), sort_keys=True), {})
-    except TypeError:  # a model that no table names can be trained, but not saved
-        model = None
-    name = getattr(loss, "__name__", type(loss).__name__)
-    return {**lasting(config), "loss": name, "model": model, "data": fingerprint}
+        return _files.digest(json.dumps(diffusion.config(), sort_keys=True), {})
+    except TypeError:
+        return None
 
 
 def check_identity(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> None:

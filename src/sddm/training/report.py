@@ -16,6 +16,8 @@ from sddm import _files
 
 METRICS_FILE = "metrics.jsonl"
 SECONDS_BETWEEN_LINES = 10.0
+ASIDE = frozenset({"learning_rate", "gradient_norm", "seconds"})
+"""What a progress bar does not show."""
 
 
 class Report:
@@ -50,23 +52,24 @@ class Report:
     def step(self) -> None:
         self.bar.update()
 
-    def metrics(self, step: int, values: dict[str, float]) -> None:
-        """One line of metrics, after `step` steps."""
+    def metrics(self, step: int, values: dict[str, float], of_training: bool) -> None:
+        """One line of metrics, after `step` steps: of the training itself, or of an evaluation."""
         if self._file is not None:
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()
         if self._board is not None:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)
-        if "loss" in values:
-            self.bar.set_postfix(loss=f"{values['loss']:.3f}", refresh=False)
+        if of_training:
+            shown = {name: f"{value:.3f}" for name, value in values.items() if name not in ASIDE}
+            self.bar.set_postfix(shown, refresh=False)
         elif not self.bar.disable:
             self.bar.write(_sentence(step, self.steps, values), file=sys.stderr)
-        self._say(step, values)
+        self._say(step, values, of_training)
 
-    def _say(self, step: int, values: dict[str, float]) -> None:
+    def _say(self, step: int, values: dict[str, float], of_training: bool) -> None:
         now = time.monotonic()
-        if not self.lines or ("loss" in values and now - self._spoke < SECONDS_BETWEEN_LINES and step < self.steps):
+        if not self.lines or (of_training and now - self._spoke < SECONDS_BETWEEN_LINES and step < self.steps):
             return
         self._spoke = now
         speed = (step - self._done) / max(now - self._started, 1e-9)
