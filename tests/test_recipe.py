@@ -45,7 +45,6 @@ def test_a_transformer_takes_the_scales_and_the_blocks_of_its_readout():
     [
         ({"model": "hollow", "fading": True}, "fading is for the models energy and mlp-energy, but model is hollow"),
         ({"model": "mlp-energy", "heads": 2}, "heads, mlp, dropout and grid are options of a transformer"),
-        ({"model": "energy", "film_blocks": 2}, "film_blocks belong to a readout, which a model of kind energy"),
         ({"time_scale": 0.0}, "time_scale must be above 0"),
         ({"input_gain": -1.0}, "input_gain must be above 0"),
     ],

@@ -14,6 +14,7 @@ from sddm import _checks
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion
 from sddm.marginals import MODELS, Energy, MarginalModel, Restricted
+from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
 from sddm.processes import PROCESSES, Process
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
@@ -75,13 +76,13 @@ class ModelConfig:
     """Share of activations dropped in training."""
     grid: tuple[int, int] | None = None
     """Rows and columns, where the positions are an image: each then has a learned row and a learned column."""
-    film_blocks: int | None = None
-    """Residual blocks of the readout of hollow, masked and leave-one-out models."""
+    film_blocks: int = 2
+    """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none."""
     fading: bool = False
     """For energies: predict x_t, starting from the noise's own law, which the energy corrects by the share of the data
     that is left."""
-    time_scale: float | None = None
-    """The time enters as sin and cos of this times t, 1000 unless given; small values are smooth in time."""
+    time_scale: float = TIME_SCALE
+    """The time enters as sin and cos of this times t; features of small values are smooth in time."""
     input_gain: float = 1.0
     """A factor on the initial weights of the tokens."""
 
@@ -94,15 +95,9 @@ class ModelConfig:
                 _checks.whole(value, name, 1, most)
         _checks.require(0 < self.left < 1, f"left must lie between 0 and 1, but it is {self.left}.")
         _checks.require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), but it is {self.dropout}.")
+        _checks.positive(self.time_scale, "time_scale")
         _checks.positive(self.input_gain, "input_gain")
-        if self.time_scale is not None:
-            _checks.positive(self.time_scale, "time_scale")
-        if self.film_blocks is not None:
-            _checks.whole(self.film_blocks, "film_blocks", 0, LARGEST["layers"])
-        _checks.require(
-            self.film_blocks is None or self.model not in ENERGIES,
-            f"film_blocks belong to a readout, which a model of kind {self.model} does not have. Leave them out.",
-        )
+        _checks.whole(self.film_blocks, "film_blocks", 0, LARGEST["layers"])
         _checks.require(
             not self.fading or self.model in ENERGIES,
             f"fading is for the models {' and '.join(ENERGIES)}, but model is {self.model}.",
@@ -147,14 +142,15 @@ class ModelConfig:
             return Diffusion(process, self._model(process, length, num_tokens))
 
     def _model(self, process: Process, length: int, num_tokens: int) -> MarginalModel:
-        optional = {"time_scale": self.time_scale, "film_blocks": self.film_blocks}
-        options: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
-        options |= {"input_gain": self.input_gain, **self.sizes(num_tokens)}
+        scales: dict[str, Any] = {"time_scale": self.time_scale, "input_gain": self.input_gain}
+        options = scales | self.sizes(num_tokens)
         if self.model == "mlp-energy":
             model: MarginalModel = Energy.mlp(process, length, **options)
         else:
-            places = (length, None) if self.grid is None else (None, self.grid)
-            model = MODELS[self.model].for_process(process, *places, dropout=self.dropout, **options)
+            if self.model not in ENERGIES:
+                options["film_blocks"] = self.film_blocks
+            kind, at = MODELS[self.model], length if self.grid is None else None
+            model = kind.for_process(process, at, self.grid, dropout=self.dropout, **options)
         if isinstance(model, Energy) and self.fading:
             return Energy(model.network, implicit=False, fading=True)
         return model

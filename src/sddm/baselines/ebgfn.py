@@ -57,7 +57,9 @@ class EBGFN(Baseline):
     steps_back: how many steps K a proposal goes back and forth; None is all D, and proposals are independent of x.
     exploration: the probability with which a step forward in training fills a void position at random. The test of the
         proposals takes it into account.
-    data_share: the weight of trajectories from data in the balance; that of trajectories of P_F is the rest.
+    data_share: alpha, the weight of trajectories from data in the balance; that of trajectories of P_F is the rest. The
+        commands that the authors released have 0.5 throughout; with 1, as the published runs are described, P_F is
+        never corrected where it goes by itself. docs/densities.md has the figures of both.
     energy_rate, policy_rate, partition_rate: Adam's rates for f, for the policies and for log Z, which is one number
         that has a long way to go.
     decay_steps: the rates fall to 0 along half a cosine in so many steps; None keeps them constant.
