@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=4)
     parser.add_argument("--dims", type=int, nargs="+", default=[1024, 32])
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cases = [measure(options.gigabytes, dim, options.steps) for dim in options.dims]

@@ -11,7 +11,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 import sddm
 from sddm import Condition, Diffusion, sample
-from sddm.data import GrayCode, Toy
+from sddm.codecs import GrayCode
+from sddm.data import Toy
 from sddm.likelihood import bound
 from sddm.losses import conditional_ratio_matching, ct_elbo, ratio_matching, x0_cross_entropy
 from sddm.marginals import MarginalModel, Marginals, Oracle

@@ -16,7 +16,8 @@ import sddm
 from enumerated import seeded
 from sddm import Diffusion
 from sddm import diffusion as diffusion_module
-from sddm.data import Characters, Columns, Dataset, Points
+from sddm.codecs import Characters, Columns, Points
+from sddm.data import Dataset
 from sddm.fit import FEW_POSITIONS, few_positions
 from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked, Restricted
 from sddm.processes import Absorbing, Uniform

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import image
 
+from sddm.codecs import CODECS, Characters, Columns, Integers, Points
 from sddm.config import build, describe
-from sddm.data import CODECS, Characters, Columns, Dataset, Integers, Points, Toy, load
+from sddm.data import Dataset, Toy, load
 
 NAMES = {kind: name for name, kind in CODECS.items()}
 PAD = 3
@@ -32,6 +33,10 @@ def every(examples=EXAMPLES):
 
 
 # ---- meaning
+
+
+def test_every_codec_of_the_table_is_among_the_examples():
+    assert {type(codec) for codec, _ in EXAMPLES} == set(CODECS.values())
 
 
 @every()

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sddm.data import GrayCode
+from sddm.codecs import GrayCode
 
 LARGEST = 2**15 - 1
 

@@ -15,19 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sddm.codecs import file_readers
-from sddm.data import (
-    DENSITIES,
-    MAX_LENGTH,
-    MAX_STATES,
-    Characters,
-    Columns,
-    Dataset,
-    Integers,
-    Points,
-    Toy,
-    load,
-)
+from sddm.codecs import MAX_LENGTH, MAX_STATES, Characters, Columns, Integers, Points, file_readers
+from sddm.data import DENSITIES, Dataset, Toy, load
 
 ROWS = np.array([[0, 1, 2], [2, 2, 0], [1, 0, 0]])
 

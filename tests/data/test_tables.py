@@ -9,7 +9,8 @@ from scipy.stats.contingency import association
 
 import sddm
 from enumerated import seeded
-from sddm.data import Columns, Dataset
+from sddm.codecs import Columns
+from sddm.data import Dataset
 from sddm.metrics import cramers_v
 
 

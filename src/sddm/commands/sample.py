@@ -20,11 +20,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
-from sddm.codecs import Codec, Integers
+from sddm.codecs import MAX_LENGTH, Codec, Integers
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.conditions import Condition
-from sddm.data import MAX_LENGTH
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
 from sddm.formats.text import readable

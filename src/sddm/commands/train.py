@@ -32,8 +32,9 @@ class TrainCommand:
     """
 
     data: str
-    """A file (.npy, .npz, .txt, .csv, .parquet), or the name of a toy: 2spirals, 8gaussians, circles, moons, pinwheel,
-    swissroll, checkerboard. An array has a sample a row, a text a sample a line (or see --window), a table a header."""
+    """A file (.npy, .npz, .txt, .csv, .parquet), a folder of .txt files, or the name of a toy: 2spirals, 8gaussians,
+    circles, moons, pinwheel, swissroll, checkerboard. An array has a sample a row, a text a sample a line (or see
+    --window), a table a header."""
     out: Path | None = None
     """Folder of the run; runs/NAME for data called NAME if not given."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
