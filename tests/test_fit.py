@@ -96,7 +96,7 @@ def test_more_data_get_a_larger_model_and_given_sizes_are_kept():
 
 
 def test_a_table_restricts_each_column_to_its_values():
-    data = Dataset(TOKENS[:, :2] % torch.tensor([2, 5]), Columns(["a", "b"], [["x", "y"], list("vwxyz")]), "table")
+    data = Dataset(TOKENS[:, :2] % torch.tensor([2, 5]), Columns(["a", "b"], [["x", "y"], list("vwxyz")]), name="table")
     model = sddm.fit(data, **QUICK)
     assert isinstance(model.model, Restricted)
     assert model.model.arguments["sizes"] == [2, 5]
@@ -180,7 +180,7 @@ def test_a_model_pushed_to_the_hub_can_be_loaded_from_it(tmp_path, monkeypatch):
     assert model.push_to_hub("me/tokens") == "https://hub/me/tokens"
     assert set(Hub.uploaded["me/tokens"]) == {"config.json", "model.safetensors", "README.md"}
 
-    def download(repository, allow_patterns):
+    def download(repository, revision, allow_patterns):
         for name in allow_patterns:
             (tmp_path / name).write_bytes(Hub.uploaded[repository][name])
         return str(tmp_path)

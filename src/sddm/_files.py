@@ -117,10 +117,14 @@ def _lock(path: Path) -> int | None:
         os.close(lock)  # its last holder deleted the file between the two calls
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: str = "", form: str = "pt") -> None:
-    """Write a safetensors file with a digest of its contents; a failure of the system is an OSError, as of any file."""
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: str = "", form: str = "") -> None:
+    """Write a safetensors file with a digest of its contents; a failure of the system is an OSError, as of any file.
+
+    Several entries of a header stand in random order, so that empty ones are left out: equal weights are equal files.
+    """
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    metadata = {"format": form, "state": state, "digest": digest(state, tensors)}
+    entries = {"format": form, "state": state, "digest": digest(state, tensors)}
+    metadata = {name: value for name, value in entries.items() if value}
     with replacing(path) as aside:
         try:
             aside.touch()

@@ -1,12 +1,11 @@
-"""Objects that remember how they were built, so that they can be written to JSON and built again.
+"""Objects that can be written to JSON and built again, as they keep what their constructors were given.
 
-Whatever derives from `Configurable` records the arguments of its constructor. `describe` turns such an object, and
-those inside it, into plain JSON; `build` turns that back, with one table that maps names to classes.
+`describe` turns a `Configurable`, and those inside it, into plain JSON; `build` turns that back, with one table that
+maps names to classes.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -17,41 +16,30 @@ from torch import Tensor
 
 
 class Configurable:
-    """Remembers the arguments it was constructed with in `self.arguments`; its repr shows them."""
+    """Keeps each argument of its constructor under the same name, or under _NAME where a method is called NAME.
 
-    arguments: dict[str, Any]
+    >>> class Line(Configurable):
+    ...     def __init__(self, slope: float) -> None:
+    ...         self.slope = slope
+    """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in cls.__dict__:
-            setattr(cls, "__init__", _recording(cls.__dict__["__init__"]))  # noqa: B010
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What builds the same object again."""
+        kept = {}
+        for name, parameter in list(inspect.signature(type(self).__init__).parameters.items())[1:]:
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                place = f"_{name}" if hasattr(self, f"_{name}") else name
+                if not hasattr(self, place):
+                    raise TypeError(
+                        f"{type(self).__name__} does not keep its argument {name!r}. Set self.{name} to it."
+                    )
+                kept[name] = getattr(self, place)
+        return kept
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{k}={_short(v)}" for k, v in self.arguments.items())
         return f"{type(self).__name__}({inside})"
-
-
-def _recording(init: Any) -> Any:
-    signature = inspect.signature(init)
-
-    @functools.wraps(init)
-    def wrapper(self: Configurable, *args: Any, **kwargs: Any) -> None:
-        outermost = "arguments" not in self.__dict__
-        try:
-            bound = signature.bind(self, *args, **kwargs)
-        except TypeError as error:
-            names = ", ".join(list(signature.parameters)[1:])
-            raise TypeError(f"{type(self).__name__}({names}) cannot be built: {error}.") from None
-        if outermost:
-            # A tensor is copied, so that what the caller does to it later does not change what is saved.
-            given = {
-                name: value.detach().clone() if isinstance(value, Tensor) else value
-                for name, value in list(bound.arguments.items())[1:]
-            }
-            object.__setattr__(self, "arguments", given)
-        init(self, *args, **kwargs)
-
-    return wrapper
 
 
 def _short(value: Any) -> str:

@@ -148,7 +148,7 @@ class Diffusion(nn.Module):
             return cls(build(config["process"], types), build(config["model"], types), build(codec, types))
         except Exception as error:  # whatever goes wrong here, the config is to blame
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ValueError(f"{name} describes no model that can be built: {reason}") from error
+            raise ValueError(f"{name} describes no model that can be built: {reason.rstrip('.')}.") from error
 
     @classmethod
     def from_pretrained(

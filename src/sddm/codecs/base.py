@@ -79,9 +79,6 @@ class Codec(Configurable, ABC):
     network: nn.Module | None = None
     """Weights, if values are encoded or decoded by a network: saved and moved with the diffusion, and not trained."""
 
-    def __init__(self) -> None:
-        """A codec without arguments."""
-
     @abstractmethod
     def encode(self, values: Any) -> Tokens:
         """The tokens of values such as `decode` returns."""

@@ -46,7 +46,6 @@ class Columns(Codec):
                 len(column) > 1,
                 f"Column {name!r} has only one value, {column[0]!r}: there is nothing to learn in it. Drop it.",
             )
-        self.arguments = {"names": self.names, "values": self.values}
         self.sizes = [len(column) for column in self.values]
         self.num_states = max(self.sizes)
         self._tokens = [{value: token for token, value in enumerate(column)} for column in self.values]

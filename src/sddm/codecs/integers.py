@@ -25,7 +25,6 @@ class Integers(Codec):
     def __init__(self, num_states: int, offset: int = 0) -> None:
         self.num_states = _checks.whole(num_states, "num_states", 2)
         self.offset = _checks.whole(offset, "offset", -(2**31))
-        self.arguments = {"num_states": num_states, "offset": offset}  # alike whether the default was given or not
 
     def encode(self, values: Int[np.ndarray, "num dim"]) -> Tokens:
         return self.check(integers(values, "values") - self.offset)

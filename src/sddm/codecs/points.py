@@ -23,7 +23,7 @@ class Points(Codec):
     def __init__(self, density: str) -> None:
         from sddm.data.toys import Toy  # data stand on codecs, and toys are both
 
-        self.toy = Toy(density)
+        self.density, self.toy = density, Toy(density)
 
     def encode(self, values: Float64[np.ndarray, "num 2"]) -> Int[Tensor, "num 32"]:
         return self.toy.encode(torch.from_numpy(values))

@@ -82,8 +82,9 @@ def check_same(
         f"{len(data)} of {data.length} now, or other contents. "
         "Bring the file back, or start a new run with another --out.",
     )
+    now = diffusion.config()
     _checks.require(
-        value["diffusion"] == json.loads(json.dumps(diffusion.config())),
+        value["diffusion"] == json.loads(json.dumps(now)) or Diffusion.from_config(value["diffusion"]).config() == now,
         f"The model is not the one {started}. "
         "Leave out the options that change it, or start a new run with another --out.",
     )

@@ -42,6 +42,7 @@ class Oracle(MarginalModel):
             "probabilities must be at least 0 and sum to 1.",
         )
         _checks.require(int(states.min()) >= 0, f"states must not be negative, but they hold {int(states.min())}.")
+        self._probabilities = law
         self.register_buffer("states", states, persistent=False)
         self.register_buffer("probabilities", law / law.sum(), persistent=False)
         self.states: Tensor

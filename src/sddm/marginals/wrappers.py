@@ -54,7 +54,7 @@ class Restricted(Wrapper):
         )
         for d, size in enumerate(sizes):
             _checks.whole(size, f"sizes[{d}]", 1)
-        self.length = len(sizes)
+        self.sizes, self.length = list(sizes), len(sizes)
         self.support = torch.arange(max(sizes)) < torch.tensor(list(sizes))[:, None]
 
     def check(self, process: Process) -> None:

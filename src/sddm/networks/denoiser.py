@@ -24,6 +24,7 @@ class Denoiser(nn.Module, Configurable):
     ) -> None:
         super().__init__()
         self.num_tokens, self.num_classes, self.length = num_tokens, num_classes, places.length
+        self.places, self.sizes, self.film_blocks = places, sizes, film_blocks
         self.body = BidirectionalTransformer(num_tokens, places, sizes)
         _checks.whole(film_blocks, "film_blocks", 0)
         self.readout = readout(sizes.width, num_classes, sizes, film_blocks)

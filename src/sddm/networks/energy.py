@@ -87,12 +87,13 @@ class MLPEnergy(EnergyNetwork):
         self.num_tokens = _checks.whole(num_tokens, "num_tokens", 2)
         self.width = _checks.whole(width, "width", 2, LARGEST["width"])
         self.chunk_rows = _checks.whole(chunk_rows, "chunk_rows", 1)
-        _checks.whole(layers, "layers", 1, LARGEST["layers"])
+        self.layers = _checks.whole(layers, "layers", 1, LARGEST["layers"])
+        self.learned_time, self.input_gain = learned_time, _checks.positive(input_gain, "input_gain")
         inputs = length if num_tokens == 2 else length * num_tokens
         self.time_scale = _checks.positive(time_scale, "time_scale")
         self.first = nn.Linear(inputs, width)
         with torch.no_grad():
-            self.first.weight.mul_(_checks.positive(input_gain, "input_gain"))
+            self.first.weight.mul_(self.input_gain)
         self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
         self.time = None
         if learned_time:

@@ -25,7 +25,7 @@ class TransformerEnergy(EnergyNetwork):
         super().__init__()
         self.num_tokens = _checks.whole(num_tokens, "num_tokens", 2)
         self.chunk_tokens = _checks.whole(chunk_tokens, "chunk_tokens", 1)
-        self.length = places.length
+        self.places, self.sizes, self.length = places, sizes, places.length
         self.body = BidirectionalTransformer(num_tokens, places, sizes)
         self.energy = feedforward(sizes.width, sizes.width, 1)
 

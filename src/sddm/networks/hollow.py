@@ -125,7 +125,8 @@ class HollowTransformer(nn.Module, Configurable):
     ) -> None:
         super().__init__()
         _checks.whole(film_blocks, "film_blocks", 0)
-        self.num_tokens, self.num_classes, self.length, self.sizes = num_tokens, num_classes, places.length, sizes
+        self.num_tokens, self.num_classes, self.length = num_tokens, num_classes, places.length
+        self.places, self.sizes, self.joint_attention, self.film_blocks = places, sizes, joint_attention, film_blocks
         self.embed = TokenEmbedding(num_tokens, sizes.width, sizes.input_gain)
         self.places_left = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
         self.places_right = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)

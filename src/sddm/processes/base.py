@@ -210,7 +210,6 @@ class Process(Configurable, ABC):
         """The same process with another schedule."""
         other = copy.copy(self)
         other.schedule = check_schedule(schedule)
-        other.arguments = {**self.arguments, "schedule": schedule}
         return other
 
     # ---- shared by the library -------------------------------------------------------------------------------------

@@ -163,8 +163,8 @@ class CustomRate(DenseProcess):
         self, rate_matrix: Tensor | list[list[float]], schedule: Schedule, prior: Tensor | list[float] | None = None
     ) -> None:
         Q = check_rate_matrix(as_float64(rate_matrix, "rate_matrix"))
-        law = None if prior is None else _check_prior(as_float64(prior, "prior"), Q.shape[0])
-        super().__init__(Q, schedule, law)
+        self._prior = None if prior is None else as_float64(prior, "prior")
+        super().__init__(Q, schedule, None if self._prior is None else _check_prior(self._prior, Q.shape[0]))
 
 
 def check_rate_matrix(Q: Tensor) -> Float64[Tensor, "symbols symbols"]:

@@ -47,5 +47,6 @@ class DiscretizedGaussian(DenseProcess):
         if target_width is not None:
             middle = (num_states - 1) / 2
             log_target = -((level - middle) ** 2) / (2 * _checks.positive(target_width, "target_width") ** 2)
+        self.width, self.target_width = width, target_width
         accept = torch.exp((log_target - log_target[:, None]).clamp(max=0))
         super().__init__(with_diagonal(kernel * accept), schedule)
