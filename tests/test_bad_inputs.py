@@ -328,7 +328,9 @@ BAD_INPUTS = [
     # ---- the bound
     bad("bound of a model", TypeError, "diffusion", lambda: bound(ORACLE, X)),
     bad("bound of tokens out of range", ValueError, "x0", lambda: bound(DIFFUSION, X + 1)),
-    bad("bound at an odd number of times", ValueError, "num_times", lambda: bound(DIFFUSION, X, num_times=3)),
+    bad("bound at a number of times without replicates", ValueError, "num_times", lambda: bound(DIFFUSION, X, 12)),
+    bad("bound given of another shape", ValueError, "given", lambda: bound(DIFFUSION, X, given=X[:1] > 0)),
+    bad("bound with padding that is no mask", TypeError, "padding", lambda: bound(DIFFUSION, X, padding=X)),
     bad("bound at no times", ValueError, "num_times", lambda: bound(DIFFUSION, X, num_times=0)),
     bad("bound in batches of none", ValueError, "batch_size", lambda: bound(DIFFUSION, X, batch_size=0)),
     bad("bound with a seed for a generator", TypeError, "generator", lambda: bound(DIFFUSION, X, generator=0)),
@@ -379,7 +381,7 @@ def test_the_good_inputs_that_these_were_made_from_are_accepted():
     ratio_matching(DIFFUSION, X, t=T, xt=X, given=MASK, num_positions=1, weight=lambda t: 1 + t)
     sample(DIFFUSION, 2, steps=2, corrector=Corrector(), condition=Condition(MASK, X), grid=uniform_in_share)
     sample(Diffusion(UNIFORM, Explicit()), 2, steps=2, length=2)
-    bound(DIFFUSION, X, num_times=2)
+    bound(DIFFUSION, X, num_times=8)
     hamming_mmd(X, X)
 
 

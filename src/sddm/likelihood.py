@@ -2,44 +2,85 @@
 
     -log p(x_0)  <=  KL(q_{T|0}(. | x_0) || p_T)  +  integral over t of  E_{x_t | x_0} [ sum_d ct_elbo_d(x_t, t) ]
 
-p_T is the law that sampling starts from. The integral is estimated at times stratified over [0, T].
+p_T is the law that sampling starts from. With given positions it bounds -log p(free positions | given ones), and all
+sums are over the free positions.
+
+Times. The integrand is as large as beta(t), grows like log B(0, t) near 0, and falls as fast as the data are forgotten.
+So times are not uniform in t but in u, where u^2 is in proportion to the share of the data that is gone,
+1 - exp(-gap B(0, t)). A model of x_t need not forget: for one, u^2 is in proportion to B(0, t). Multiplied by dt/du the
+integrand is bounded for every schedule.
+
+The error. `REPLICATES` times over, the integral is estimated anew, each time with one time in each of
+num_times / REPLICATES strata of u. The estimate is the mean of these independent replicates, and its error comes from
+their spread, which is itself an estimate: 2 standard deviations of the mean cover the truth less often than 95.4%. The
+standard error is therefore stretched by `stretch`, so that +-2 of it do.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float64, Int
+from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from sddm import _checks
 from sddm._modes import evaluating
 from sddm.diffusion import Diffusion
 from sddm.losses import ct_elbo
+from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.processes import HORIZON
-from sddm.randomness import Stream
+from sddm.query import Query
+from sddm.randomness import Stream, categorical, draw_seeds
 from sddm.samplers.ends import start_log_law
+from sddm.shapes import Times
+
+REPLICATES = 8
+"""How many independent estimates of the integral the error comes from; `num_times` is a multiple of it."""
+FREEDOM = REPLICATES - 1.0
+"""The degrees of freedom of their spread."""
+EARLIEST = 1e-7
+"""No time is closer to 0, where schedules that start slowly cannot be inverted."""
+
+
+LEAST_LOG_SHARE = 30.0
+"""With e^-30 of the data left, a model of x_0 has nothing more to lose, and 1 minus that is still below 1."""
+
+
+def stretch(freedom: float) -> float:
+    """Half the quantile of Student's t with so many degrees of freedom that belongs to 2 standard deviations of a
+    normal law, by the expansion of Cornish and Fisher (right to 1e-3 from 7 degrees of freedom on)."""
+    return 1 + 1.25 / freedom + 1.53125 / freedom**2 + 2.859375 / 2 / freedom**3
 
 
 class Bound(NamedTuple):
-    """An upper bound on -log p(x_0) in nats for each row of x_0, and the standard error of its estimate."""
+    """An upper bound on -log p(x_0) in nats for each row of x_0, with the standard error of its estimate."""
 
     nats: Float64[Tensor, "batch"]
     standard_error: Float64[Tensor, "batch"]
-    dim: int
+    """+-2 of it cover the bound that is estimated in 95% of the cases."""
+    free: Int[Tensor, "batch"]
+    """How many positions of each row are scored: those that are neither given nor padding."""
 
     @property
     def mean(self) -> tuple[float, float]:
-        """The mean over the rows, and the standard error of the estimate of that mean (for these rows)."""
-        return float(self.nats.mean()), float(self.standard_error.square().sum().sqrt()) / len(self.nats)
+        """The mean over the rows, and its standard error as an estimate for these rows: how far it is from the mean of
+        their exact bounds. (How far these rows are from others like them is in the spread of `nats`.)"""
+        # Rows are independent, so that their variances add up, with more degrees of freedom than one of them has
+        # (Welch and Satterthwaite).
+        squares = (self.standard_error / stretch(FREEDOM)).square()
+        total = float(squares.sum())
+        freedom = FREEDOM * (total**2 / float(squares.square().sum()) if 0 < total < math.inf else 1)
+        return float(self.nats.mean()), stretch(freedom) * math.sqrt(total) / len(self.nats)
 
     @property
     def bits_per_dim(self) -> tuple[float, float]:
-        """The mean in bits per position, and its standard error."""
+        """The bits of all rows per free position, and their standard error."""
         mean, error = self.mean
-        return mean / self.dim / math.log(2), error / self.dim / math.log(2)
+        per_bit = math.log(2) * float(self.free.double().mean())
+        return mean / per_bit, error / per_bit
 
 
 def bound(
@@ -47,45 +88,110 @@ def bound(
     x0: Int[Tensor, "batch dim"],
     num_times: int = 128,
     *,
+    given: Bool[Tensor, "batch dim"] | None = None,
+    padding: Bool[Tensor, "batch dim"] | None = None,
     generator: torch.Generator | None = None,
     batch_size: int = 1024,
 ) -> Bound:
-    """Estimate the bound for each row of x_0, with `num_times` (an even number) stratified times a row."""
+    """Estimate the bound for each row of x_0, with `num_times` times a row (a multiple of 8).
+
+    given: positions that are known: the bound is on the likelihood of the others given these.
+    padding: positions that do not exist.
+
+    A model that sees its own token is evaluated twice for each time.
+    """
     _checks.instance(diffusion, Diffusion, "diffusion")
     x0 = _checks.tokens(x0, diffusion.process.num_states, "x0", length=diffusion.length, device=diffusion.device)
-    _checks.whole(num_times, "num_times", 2)
-    _checks.require(
-        num_times % 2 == 0, f"num_times must be even, but it is {num_times}: times are paired for the error."
-    )
+    check_times(_checks.whole(num_times, "num_times", REPLICATES))
+    if given is not None:
+        given = _checks.boolean_mask(given, x0.shape, "given", device=x0.device)
+    if padding is not None:
+        padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
     _checks.whole(batch_size, "batch_size", 1)
     _checks.generator(generator)
+    batch = Query(x0, x0.new_full((len(x0),), HORIZON, dtype=torch.float64), None, given, padding)
+    free = torch.full_like(x0[:, 0], x0.shape[1]) if batch.settled is None else (~batch.settled).sum(1)
+    _checks.require(bool((free > 0).any()), "given and padding leave no position to score. Leave some of them out.")
     with evaluating(diffusion), torch.inference_mode():
-        integral, error = _integral(diffusion, x0, num_times, generator, batch_size)
-        return Bound(_prior_divergence(diffusion, x0) + integral, error, x0.shape[1])
+        replicates = _integrals(diffusion, batch, num_times, generator, batch_size)
+        starts = torch.cat([_prior_divergence(diffusion, some) for some in batch.split(batch_size)])
+    nats = starts + replicates.mean(1)
+    error = stretch(FREEDOM) * replicates.std(1) / REPLICATES**0.5
+    return Bound(nats, torch.where(nats.isfinite(), error, math.inf), free)
 
 
-def _integral(
-    diffusion: Diffusion, x0: Tensor, num_times: int, generator: torch.Generator | None, batch_size: int
-) -> tuple[Float64[Tensor, "batch"], Float64[Tensor, "batch"]]:
-    batch = x0.shape[0]
-    u = Stream(generator).uniform((batch, num_times), x0.device)
-    times = (torch.arange(num_times, device=x0.device) + u) / num_times
-    rows = x0.repeat_interleave(num_times, dim=0)
-    values = [
-        ct_elbo(diffusion, some, t=t, generator=generator).double().sum(-1)
-        for some, t in zip(rows.split(batch_size), times.reshape(-1).split(batch_size), strict=True)
-    ]
-    strata = torch.cat(values).reshape(batch, num_times)
-    # Strata hold one draw each. The squared difference of two neighbours estimates the sum of their variances, plus the
-    # square of the difference of their means: an error bar that is right to first order and never too small on average.
-    differences = strata[:, 0::2] - strata[:, 1::2]
-    return HORIZON * strata.mean(1), HORIZON * differences.square().sum(1).sqrt() / num_times
+def check_times(num_times: int) -> None:
+    """Refuse a number of times that the replicates cannot share."""
+    _checks.require(
+        num_times % REPLICATES == 0,
+        f"num_times must be a multiple of {REPLICATES}, but it is {num_times}: the error comes from the spread of "
+        f"{REPLICATES} independent estimates.",
+    )
 
 
-def _prior_divergence(diffusion: Diffusion, x0: Tensor) -> Float64[Tensor, "batch"]:
-    """KL(q_{T|0}(. | x_0) || p_T), summed over the positions."""
+def _integrals(
+    diffusion: Diffusion, data: Query, num_times: int, generator: torch.Generator | None, batch_size: int
+) -> Float64[Tensor, "batch replicates"]:
+    """Independent estimates of the integral for each row."""
+    # Each generator draws row by row, so that the rows of a batch do not matter.
+    of_times, of_noise, of_moves = (torch.Generator().manual_seed(seed) for seed in draw_seeds(3, generator))
+    strata = num_times // REPLICATES
+    later = Stream(of_times).uniform((len(data.xt), REPLICATES, strata), data.xt.device)
+    u = (torch.arange(1, strata + 1, device=later.device) - later) / strata
+    t, weight = _times(diffusion, u.flatten())
+    values = []
+    for rows in torch.arange(len(t), device=t.device).split(batch_size):
+        these = data.rows(rows // num_times)
+        noised = noise_batch(diffusion, Batch(these.xt, these.given, these.padding), t=t[rows], generator=of_noise)
+        values.append(weight[rows] * _integrand(diffusion, noised, Stream(of_moves)))
+    return torch.cat(values).reshape(u.shape).mean(-1)
+
+
+def _times(diffusion: Diffusion, u: Float64[Tensor, "times"]) -> tuple[Times, Float64[Tensor, "times"]]:
+    """t and dt/du, for u in (0, 1]; see the head of this file."""
     process = diffusion.process
-    end = torch.full((x0.shape[0],), HORIZON, dtype=torch.float64, device=x0.device)
-    law = process.law_by(x0, process.tau(0.0, end), torch.float64)
-    log_prior = start_log_law(diffusion, x0.shape[1]).double()
-    return torch.where(law > 0, law * (law.log() - log_prior), 0).sum((-2, -1))
+    gap, whole = process.gap, process.schedule.integral(0.0, HORIZON).to(u.device)
+    if diffusion.model.implicit:
+        gone = -torch.expm1(-(gap * whole).clamp(max=LEAST_LOG_SHARE)) * u**2
+        tau, slope = -torch.log1p(-gone) / gap, 2 * gone / u / (gap * (1 - gone))
+    else:
+        tau, slope = whole * u**2, 2 * whole * u
+    t = process.schedule.inverse(tau).clamp(min=EARLIEST)
+    return t, slope / process.schedule.rate(t)
+
+
+def _integrand(diffusion: Diffusion, noised: NoisedBatch, randomness: Stream) -> Float64[Tensor, "batch"]:
+    """An estimate of E sum_d ct_elbo_d for each row, without bias and bounded but for logarithms.
+
+    A model that does not see its own token has the expectation over x_t^d taken exactly. For one that does, x_t^d is
+    drawn, and a position that moved, x_t^d != x_0^d, has a value of order 1/t with a probability of order t: no finite
+    variance. So one more position d is drawn and moved by force, d with probability m_d / M, where m_d is the
+    probability to have moved and M their sum. The M positions that moved by themselves on average, and the one, have
+    the same law. Their values count M / (1 + M) each, so that the sum of their weights is M on average, and the product
+    with a value of order 1/t is bounded.
+    """
+    values = ct_elbo.at(diffusion, noised).double()
+    if not diffusion.model.sees_own_token:
+        return values.sum(1)
+    x0, query = noised.x0, noised.query
+    tau = diffusion.process.tau(0.0, query.t)
+    moves = diffusion.process.law_by(x0, tau, torch.float64).scatter(-1, x0[..., None], 0)
+    free = values.new_full((len(x0),), x0.shape[1])
+    if query.settled is not None:
+        moves, free = moves.masked_fill(query.settled[..., None], 0), (~query.settled).sum(1)
+    total = moves.sum((1, 2))
+    move = categorical(torch.where(total > 0, 0, 1)[:, None] + moves.flatten(1), randomness)[:, None]
+    where, what = move // moves.shape[2], move % moves.shape[2]
+    forced = ct_elbo.at(diffusion, replace(noised, query=query.holding(query.xt.scatter(1, where, what)).at(where)))
+    share = total / (1 + total)
+    # ct_elbo counts one position for all that are free.
+    own = torch.where(query.xt == x0, values, share[:, None] * values).sum(1)
+    return own + share * forced.double().sum(1) / free.clamp(min=1)
+
+
+def _prior_divergence(diffusion: Diffusion, data: Query) -> Float64[Tensor, "batch"]:
+    """KL(q_{T|0}(. | x_0) || p_T), summed over the free positions."""
+    process = diffusion.process
+    law = process.law_by(data.xt, process.tau(0.0, data.t), torch.float64)
+    divergence = torch.where(law > 0, law * (law.log() - start_log_law(diffusion, data).double()), 0).sum(-1)
+    return (divergence if data.settled is None else divergence.masked_fill(data.settled, 0)).sum(-1)

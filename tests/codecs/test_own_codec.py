@@ -94,7 +94,7 @@ def test_one_line_of_a_table_is_all_that_a_codec_needs(files, tmp_path, capsys):
     made = np.frombuffer((tmp_path / "made.real").read_bytes(), np.float32)
     assert set(made) <= {-1.5, 0.25, 2, 8}
     figures = tmp_path / "figures.json"
-    main(["evaluate", str(run), "--samples", "8", "--steps", "4", "--num-times", "2", "--out", str(figures)])
+    main(["evaluate", str(run), "--samples", "8", "--steps", "4", "--num-times", "8", "--out", str(figures)])
     assert json.loads(figures.read_text())["mean_gap"] == 0.25
     assert "gap of means  0.25" in capsys.readouterr().out
 

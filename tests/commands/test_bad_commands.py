@@ -305,8 +305,8 @@ EVALUATION = [
         row(f"{option} {value}", f"evaluate run --{option} {value}", sentence)
         for option, value, sentence in [
             ("rows", "1", r"rows must be at least 2"),
-            ("num-times", "0", r"num_times must be at least 2"),
-            ("num-times", "3", r"num_times must be even, but it is 3"),
+            ("num-times", "0", r"num_times must be at least 8"),
+            ("num-times", "12", r"num_times must be a multiple of 8, but it is 12"),
             ("num-times", BIG, r"num_times must be at most 10000"),
             ("samples", "-1", r"samples must be at least 0"),
             ("samples", "3", r"samples must be 0 or at least 4, but it is 3"),
@@ -505,5 +505,5 @@ def test_a_fault_of_the_library_is_not_taken_for_a_bad_command(workplace, monkey
 
 
 def test_lines_shorter_than_those_of_the_training_are_good_data(workplace, capsys):
-    main(shlex.split("evaluate run --data shorter.txt --samples 0 --num-times 2"))
+    main(shlex.split("evaluate run --data shorter.txt --samples 0 --num-times 8"))
     assert "(3 rows)" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from sddm.codecs import Figure
 from sddm.commands import runs
 from sddm.data import Dataset, load
 from sddm.diffusion import Diffusion
-from sddm.likelihood import bound
+from sddm.likelihood import REPLICATES, bound, check_times
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
@@ -30,6 +30,7 @@ COMPARED = 10_000_000
 class EvaluateCommand:
     """Score a trained model: likelihood bound, and its samples against data.
 
+    The error of the bound is that of the rows as a sample of all data.
     Without --data the held-out rows of the run are used, which the model has not been trained on.
     """
 
@@ -44,7 +45,7 @@ class EvaluateCommand:
     rows: int = 500
     """At most this many rows enter the bound."""
     num_times: int = 32
-    """Times at which the bound is evaluated for each row (an even number)."""
+    """Times at which the bound is evaluated for each row (a multiple of 8)."""
     samples: int = 1_000
     """How many samples to compare with the data; 0 for none."""
     steps: int = 100
@@ -55,9 +56,9 @@ class EvaluateCommand:
     """A .json file for the figures."""
 
     def __post_init__(self) -> None:
-        for name, least in (("rows", 2), ("num_times", 2), ("samples", 0), ("steps", 1), ("seed", 0)):
+        for name, least in (("rows", 2), ("num_times", REPLICATES), ("samples", 0), ("steps", 1), ("seed", 0)):
             _checks.whole(getattr(self, name), name, least, MOST.get(name))
-        _checks.require(self.num_times % 2 == 0, f"num_times must be even, but it is {self.num_times}.")
+        check_times(self.num_times)
         _checks.require(
             self.samples == 0 or self.samples >= 4, f"samples must be 0 or at least 4, but it is {self.samples}."
         )
@@ -80,7 +81,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
     scores = bound(diffusion, rows, command.num_times, generator=generator_of(command.seed, "bound", 0)).nats
     per_bit = rows.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
-    bits = (scores / per_bit).cpu()
+    bits = (scores / per_bit).cpu()  # their spread holds both: that of the rows, and the error of each row's estimate
     score = Figure("bits_per_dim", "bound on held-out data", float(bits.mean()), float(bits.std() / len(bits) ** 0.5))
     figures: dict[str, Any] = {**score.saved(), "nats_per_row": float(scores.mean()), "rows": len(rows)}
     print(f"{score} bits per dimension ({len(rows)} rows)")

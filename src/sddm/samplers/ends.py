@@ -9,14 +9,11 @@ data; it is drawn from its conditional.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from sddm.diffusion import Diffusion
-from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import Randomness, Stream, categorical
-from sddm.shapes import Tokens
+from sddm.shapes import Laws, Tokens
 
 
 def start(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
@@ -27,14 +24,13 @@ def start(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
     return with_settled(categorical(diffusion(query.holding(x)).log_xt.exp(), randomness), query)
 
 
-def start_log_law(diffusion: Diffusion, length: int) -> Float[Tensor, "dim symbols"]:
-    """The logarithm of the law of each position of x_T, with nothing given."""
-    process, device = diffusion.process, diffusion.device
+def start_log_law(diffusion: Diffusion, query: Query) -> Laws:
+    """The logarithm of the law of each position of x_T, given what the settled positions of the query hold."""
+    process = diffusion.process
     if process.prior_covers_all:
-        return process.prior_law().log().to(device).expand(length, -1)
-    x = process.draw_prior((1, length), Stream(), device)
-    t = torch.full((1,), HORIZON, dtype=torch.float64, device=device)
-    return diffusion(Query(x, t)).log_xt[0]
+        return process.prior_law().log().to(query.xt.device).expand(*query.xt.shape, -1)
+    x = process.draw_prior(query.xt.shape, Stream(), query.xt.device)  # there is nothing else to draw
+    return diffusion(query.holding(with_settled(x, query))).log_xt
 
 
 def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
