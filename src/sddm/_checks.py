@@ -57,10 +57,7 @@ def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, dev
         hint = " Use x.long()." if x.dtype in INTEGER_TYPES else " Tokens are class indices, not probabilities."
         raise TypeError(f"{name} must be of dtype torch.int64, but it is of {x.dtype}.{hint}")
     require(x.ndim == 2, f"{name} must have shape (batch, dim), but it has shape {tuple(x.shape)}.")
-    require(
-        x.numel() > 0,
-        f"{name} is empty: it has shape {tuple(x.shape)}. Give at least one row and one position.",
-    )
+    require(x.numel() > 0, f"{name} is empty: it has shape {tuple(x.shape)}. Give at least one row and one position.")
     if length is not None:
         require(
             x.shape[1] == length,
@@ -130,8 +127,7 @@ def times(
     )
     if batch is not None:
         require(
-            t.shape[0] == batch,
-            f"{name} must hold one time for each of the {batch} rows, but it holds {t.shape[0]}.",
+            t.shape[0] == batch, f"{name} must hold one time for each of the {batch} rows, but it holds {t.shape[0]}."
         )
     t = t.double()
     require(bool(torch.isfinite(t).all()), f"{name} holds NaN or infinite values; times lie in [0, {horizon:g}].")
@@ -148,8 +144,7 @@ def ordered_times(s: Any, t: Any, batch: int | None, *, device: Any = None, owne
     t = times(t, batch, "t", device=device, owner=owner)
     s = times(s, batch, "s", device=t.device, owner="t")
     require(
-        s.shape == t.shape,
-        f"s and t must have the same shape, but they have {tuple(s.shape)} and {tuple(t.shape)}.",
+        s.shape == t.shape, f"s and t must have the same shape, but they have {tuple(s.shape)} and {tuple(t.shape)}."
     )
     require(bool((s <= t).all()), "s must not be later than t: a transition goes from s to t with s <= t.")
     return s, t
@@ -209,10 +204,7 @@ def positions(value: Any, batch: int, length: int, name: str = "positions", *, d
     if device is not None:
         same_device(value, device, name)
     low, high = (int(v) for v in torch.aminmax(value))
-    require(
-        low >= 0 and high < length,
-        f"{name} must lie in 0 .. {length - 1}, but they span {low} to {high}.",
-    )
+    require(low >= 0 and high < length, f"{name} must lie in 0 .. {length - 1}, but they span {low} to {high}.")
     if value.shape[1] > 1:
         ordered = value.sort(dim=1).values
         require(

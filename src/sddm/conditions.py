@@ -25,10 +25,7 @@ class Condition:
     values: Int[Tensor, "*rows dim"]
 
     def __post_init__(self) -> None:
-        mask, values = (
-            _checks.tensor(self.mask, "condition mask"),
-            _checks.tensor(self.values, "condition values"),
-        )
+        mask, values = (_checks.tensor(self.mask, "condition mask"), _checks.tensor(self.values, "condition values"))
         _checks.require(
             values.ndim in (1, 2) and values.numel() > 0,
             f"condition values must have shape (dim,) or (num, dim), but have shape {tuple(values.shape)}.",

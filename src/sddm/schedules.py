@@ -149,8 +149,7 @@ class Exponential(Schedule):
         self.low = _checks.positive(low, "low")
         self.high = _checks.positive(high, "high")
         _checks.require(
-            self.high > self.low,
-            f"high must be above low, but low is {self.low:g} and high is {self.high:g}.",
+            self.high > self.low, f"high must be above low, but low is {self.low:g} and high is {self.high:g}."
         )
 
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:

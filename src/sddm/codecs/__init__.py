@@ -7,12 +7,7 @@ from sddm.codecs.gray import GrayCode
 from sddm.codecs.integers import Integers
 from sddm.codecs.points import Points
 
-CODECS: dict[str, type[Codec]] = {
-    "integers": Integers,
-    "characters": Characters,
-    "columns": Columns,
-    "points": Points,
-}
+CODECS: dict[str, type[Codec]] = {"integers": Integers, "characters": Characters, "columns": Columns, "points": Points}
 """The codecs by the names under which they are saved. What is listed here is read, written and saved."""
 
 

@@ -77,6 +77,5 @@ def _check_points(points: Tensor) -> None:
         f"but it has shape {tuple(points.shape)}.",
     )
     _checks.require(
-        bool(torch.isfinite(points).all()),
-        "points holds NaN or infinite coordinates. Drop those rows before encoding.",
+        bool(torch.isfinite(points).all()), "points holds NaN or infinite coordinates. Drop those rows before encoding."
     )

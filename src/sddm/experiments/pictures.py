@@ -75,10 +75,7 @@ def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path, exten
 
 
 def curves(
-    lines: Mapping[str, Sequence[tuple[float, float, float]]],
-    floor: float,
-    labels: tuple[str, str],
-    path: Path,
+    lines: Mapping[str, Sequence[tuple[float, float, float]]], floor: float, labels: tuple[str, str], path: Path
 ) -> None:
     """Lines of (x, value, standard error) on a logarithmic x axis, and the floor of the metric."""
     figure, axis = plt.subplots(figsize=(8, 4), facecolor=PAPER)

@@ -75,8 +75,7 @@ MASKED = TRANSFORMER.but(
 )
 ABLATION = {
     "energy": MASKED.but(
-        model={"model": "energy", "fading": True},
-        training={"steps": 800, "batch_size": 192, "num_positions": 4},
+        model={"model": "energy", "fading": True}, training={"steps": 800, "batch_size": 192, "num_positions": 4}
     ),
     "masked": MASKED,
     "hollow": TRANSFORMER.but(training={"steps": 1_400}),

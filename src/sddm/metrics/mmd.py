@@ -96,8 +96,7 @@ def hamming_mmd(
         "Cut or pad the rows of one of them.",
     )
     _checks.require(
-        x.device == y.device,
-        f"x is on device {x.device}, but y is on {y.device}. Move y with y.to('{x.device}').",
+        x.device == y.device, f"x is on device {x.device}, but y is on {y.device}. Move y with y.to('{x.device}')."
     )
     bandwidth = _checks.positive(bandwidth, "bandwidth")
     chunk = _checks.whole(chunk, "chunk", least=1)
