@@ -1,4 +1,4 @@
-"""What public functions check before they work: each failure is a sentence that names the argument.
+"""Checks of the arguments of public functions: each error is a sentence that names the argument.
 
 Private functions assume that these checks were made.
 """

@@ -1,4 +1,4 @@
-"""Writing so that a crash leaves either the old file or the new one, whole: aside, synced, renamed. Locks, digests."""
+"""Files that a crash leaves old or new, never broken: written aside, synced, renamed. Also locks and digests."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _held: set[Path] = set()
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, with the same ending, in a folder of its own beside `path`.
 
-    On success the file takes the place of `path`; otherwise it is deleted with all that was written beside it. What a
-    process leaves that is killed is deleted when something is next written to the same folder.
+    On success the file replaces `path`; otherwise the folder is deleted. If the process is killed, the next write
+    beside `path` deletes what it left.
 
     >>> with replacing(path) as aside:
     ...     aside.write_text("whole")
@@ -68,10 +68,10 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, subject: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if need be; a BusyError names `subject` if another process holds it.
+    """Hold the lock of a folder, created if needed; a BusyError names `subject` if another process holds it.
 
-    The system releases the lock when the process ends, however it ends. Where the file system has no locks, everybody
-    gets it. Inside, the same process may take it again.
+    The system releases the lock when the process ends, however it ends. On a file system without locks, everybody
+    gets it. The process that holds it may take it again.
     """
     place = folder.resolve()
     if place in _held:
@@ -85,7 +85,7 @@ def locked(folder: Path, subject: Path) -> Iterator[None]:
             if lock is None:
                 holder = (folder / LOCK).read_text(encoding="utf-8").strip() or "another process"
                 raise BusyError(
-                    f"{str(subject)!r} is in use: {holder} is at work on it. "
+                    f"{str(subject)!r} is in use: {holder} is using it. "
                     "Wait until it has ended, or name another place with --out."
                 )
     try:
@@ -118,9 +118,9 @@ def _lock(path: Path) -> int | None:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: str = "", form: str = "") -> None:
-    """Write a safetensors file with a digest of its contents; a failure of the system is an OSError, as of any file.
+    """Write a safetensors file with a digest of its contents; errors of the system are raised as OSError.
 
-    Several entries of a header stand in random order, so that empty ones are left out: equal weights are equal files.
+    safetensors writes several entries in random order. So empty ones are left out: equal weights give equal files.
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     entries = {"format": form, "state": state, "digest": digest(state, tensors)}
@@ -129,7 +129,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: str = "", for
         try:
             aside.touch()
             mode = aside.stat().st_mode
-            save_file(tensors, aside, metadata)  # puts a file of its own in its place, which only the user may read
+            save_file(tensors, aside, metadata)  # replaces it by a new file, which only the user may read
             aside.chmod(mode)
         except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
@@ -139,9 +139,9 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: str = "", for
 
 
 def load_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The header's own entries and the tensors of a safetensors file; a ValueError says that it is damaged.
+    """The metadata and the tensors of a safetensors file; a ValueError if it is damaged.
 
-    A file that another program wrote has no digest and is taken as it is.
+    A file that another program wrote has no digest and is not checked.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -156,7 +156,7 @@ def load_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def digest(state: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of the state and of every tensor's name, type, shape and bytes."""
+    """A hash of the state and of every tensor's name, type, shape and bytes."""
     total = hashlib.blake2b(state.encode(), digest_size=20)
     for name in sorted(tensors):
         value = tensors[name].detach().cpu().contiguous()
@@ -175,7 +175,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sync(path: Path) -> None:
-    """Ask the system to put a file, or the names in a folder, on the disk."""
+    """Make the system write a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

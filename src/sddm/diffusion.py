@@ -58,7 +58,7 @@ class Diffusion(nn.Module):
 
     @property
     def length(self) -> int | None:
-        """The number of positions of a sample, or None if any will do."""
+        """The number of positions of a sample, or None if any number is allowed."""
         return self.model.length
 
     @property
@@ -69,7 +69,7 @@ class Diffusion(nn.Module):
         return torch.device("cpu")
 
     def _apply(self, change: Any, recurse: bool = True) -> Diffusion:
-        """The codec's network moves along, though its weights are none of the diffusion's: nothing trains them."""
+        """Move the codec's network too. Its weights are not parameters of the diffusion, as they are not trained."""
         if self.codec is not None and self.codec.network is not None:
             self.codec.network._apply(change, recurse)
         return super()._apply(change, recurse)  # type: ignore[no-untyped-call]
@@ -88,7 +88,7 @@ class Diffusion(nn.Module):
         padding: Bool[Tensor, "batch dim"] | None = None,
         label: Int[Tensor, "batch"] | None = None,
     ) -> Marginals:
-        """The conditionals at x_t; see `sddm.query.Query` for what can be said of it."""
+        """The conditionals at x_t; `sddm.query.Query` explains the arguments."""
         xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
         t = _checks.times(t, xt.shape[0], "t", device=self.device)
         if positions is not None:
@@ -140,10 +140,10 @@ class Diffusion(nn.Module):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], name: str = "The config") -> Diffusion:
-        """Build what `config` described, with fresh weights; `name` is that of the config in an error."""
+        """Build what `config` described, with fresh weights; `name` is for error messages."""
         if config["format"] == 1:
             config = _with_sizes(config)
-        types, codec = saved_types(), config.get("codec", config.get("decoder"))  # as it was once called
+        types, codec = saved_types(), config.get("codec", config.get("decoder"))  # its former name
         try:
             return cls(build(config["process"], types), build(config["model"], types), build(codec, types))
         except Exception as error:  # whatever goes wrong here, the config is to blame
@@ -170,7 +170,7 @@ class Diffusion(nn.Module):
         return diffusion.to(device).eval()
 
     def push_to_hub(self, repository: str, *, private: bool | None = None, token: str | None = None) -> str:
-        """Upload to a repository ("owner/name") of the Hugging Face hub, made if need be; returns its address.
+        """Upload to a repository ("owner/name") of the Hugging Face hub, created if needed; returns its address.
 
         >>> diffusion.push_to_hub("me/my-melodies")
         >>> Diffusion.from_pretrained("me/my-melodies")

@@ -1,4 +1,4 @@
-"""What a model is asked: one object that networks, models, losses and samplers hand on."""
+"""What a model is asked: one object that losses and samplers pass to models, and models to networks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sddm.shapes import Asked, Tokens
 
 @dataclass(frozen=True)
 class Query:
-    """For the law of each of some positions, given what all the others hold at time t.
+    """Asks for the law of each of some positions, given the tokens of all other positions at time t.
 
     >>> query = Query(xt, t, given=mask)
     >>> query.at(positions), query.rows(slice(8)), query.repeated(3)
@@ -33,12 +33,12 @@ class Query:
 
     @property
     def here(self) -> Asked:
-        """What the positions that are asked for hold."""
+        """The tokens at the positions that are asked for."""
         return at_positions(self.xt, self.positions)
 
     @property
     def places(self) -> Asked:
-        """The positions that are asked for, one by one."""
+        """The positions that are asked for, as a tensor even if all are."""
         if self.positions is not None:
             return self.positions
         return torch.arange(self.xt.shape[1], device=self.xt.device).expand_as(self.xt)
@@ -75,7 +75,7 @@ class Query:
         return self.xt.shape
 
     def split(self, rows: int, dim: int = 0) -> Sequence[Query]:
-        """Pieces of so many rows."""
+        """Pieces of this many rows."""
         return [self.rows(slice(first, first + rows)) for first in range(0, len(self.xt), rows)]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Query:

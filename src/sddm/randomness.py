@@ -23,7 +23,7 @@ AHEAD = 512
 IN_CACHE = 1 << 17
 """How many numbers of a shuffle are computed at once."""
 MIX = np.array([0x2545F4914F6CDD1D, 0x9B03738712FAD5C9], dtype=np.uint64)
-"""Odd numbers with bits of no pattern, by which keys and numbers are mixed."""
+"""Odd constants with irregular bits, which mix numbers with keys."""
 DRAWN_AT_ONCE = 1 << 24
 """A shuffle of more numbers than this is computed, not drawn: it would take seconds and 8 bytes a number."""
 
@@ -66,8 +66,8 @@ class Stream:
 class StreamPerSample:
     """One generator a row, so that a sample depends on its own seed and not on the batch it was made in.
 
-    Uniforms are drawn ahead, `AHEAD` a row at a time: a call of the generator costs more than the numbers it gives.
-    They are the same numbers.
+    Uniforms are drawn ahead, `AHEAD` a row at a time: a call of the generator costs more than the numbers it
+    gives. The numbers are the same.
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ class StreamPerSample:
         self._ahead, self._least = torch.empty(len(self.generators), 0, dtype=torch.float64), AHEAD
 
     def of(self, rows: Int[Tensor, "rows"]) -> StreamPerSample:
-        """These draw nothing ahead, since what is left of it would be lost with them."""
+        """The new source draws nothing ahead, since its unused numbers would be lost."""
         some = StreamPerSample(())
         some.generators = [self.generators[row] for row in rows.tolist()]
         some._ahead, some._least = self._ahead.new_empty(len(rows), 0), 0
@@ -97,10 +97,10 @@ class StreamPerSample:
 
 
 class Shuffle:
-    """0 .. num - 1 in random order. Of many numbers, each is computed when asked for, by a cipher with random keys.
+    """0 .. num - 1 in random order. If num is large, each is computed when needed, by a cipher with random keys.
 
-    The cipher is a Feistel network, a permutation of 0 .. 4^k - 1 >= num. What leaves the range is enciphered again
-    until it is back, which makes it a permutation of 0 .. num - 1 as well.
+    The cipher is a Feistel network, a permutation of 0 .. 4^k - 1 >= num. A number out of the range is enciphered again
+    until it is inside, which makes it a permutation of 0 .. num - 1 as well.
     """
 
     def __init__(self, num: int, generator: torch.Generator) -> None:
@@ -159,9 +159,9 @@ def invert_cdf(weights: Float[Tensor, "*shape states"], uniforms: Float64[Tensor
     chunk = max(1, CHUNK_ELEMENTS // states)
     parts = zip(rows.split(chunk), uniforms.reshape(-1, 1).split(chunk), strict=True)
     drawn = torch.cat([_invert_rows(w, u) for w, u in parts])
-    # No comparison with NaN holds, so that the search runs past the end.
+    # Comparisons with NaN are false, so the search runs past the end.
     if drawn.numel() and int(drawn.max()) >= states:
-        raise ValueError("The model predicts NaN, so that nothing can be drawn. Did its training diverge?")
+        raise ValueError("The model predicts NaN, so nothing can be drawn. Did its training diverge?")
     return drawn.reshape(weights.shape[:-1])
 
 
@@ -178,7 +178,7 @@ def stratified_times(
 ) -> Float64[Tensor, "batch"]:
     """t_i = (k_i + u_i) / B: one uniform time in each of B equal strata of [0, 1], the strata k in random order.
 
-    So every row has a uniform time. In the order of the rows, the first row of a fixed batch would never be noisy.
+    So each row's time is uniform. Without the random order, the first row of a fixed batch would never be noisy.
     """
     source, where = Stream(generator), torch.device(device)
     strata = source.uniform((batch,), where).argsort()

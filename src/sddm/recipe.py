@@ -1,4 +1,4 @@
-"""A recipe: the model, its training and its sampling, as `sddm train`, `sddm sample` and the experiments take them."""
+"""A recipe: the model, its training and its sampling, as `sddm train`, `sddm sample` and the experiments use them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sddm.training.batches import Batches
 
 
 def choices() -> dict[str, list[str]]:
-    """What options may be that name a class: those of its family's table that can be built without other arguments."""
+    """The choices of each option that names a class: the entries of the family's table that need no other arguments."""
     return {
         "model": [*(name for name, kind in MODELS.items() if "transformer" in vars(kind)), "mlp-energy"],
         "process": [name for name in PROCESSES if name != "custom-rate"],  # which needs a matrix
@@ -56,14 +56,14 @@ class ModelConfig:
     """What to train. Sizes that are not given are chosen by how much data there is."""
 
     model: ModelName = "hollow"
-    """The kind of network, a transformer but for mlp-energy: docs/models.md says which to choose."""
+    """The kind of network, a transformer except for mlp-energy; docs/models.md says which to choose."""
     process: ProcessName = "uniform"
     """What the noise does to a token: replace it by any value (uniform), by a mask (absorbing), by a neighbouring value
     (birth-death) or by one not far away (discretized-gaussian)."""
     schedule: ScheduleName = "sqrt-cosine"
     """How the speed of the noise changes over time."""
     left: float = 0.02
-    """The share of the data that is left at the end of the noise; the rate follows from it."""
+    """The share of the data that is left when the noise ends; it determines the rate of the noise."""
     width: int | None = None
     """Width of the network."""
     layers: int | None = None
@@ -75,14 +75,13 @@ class ModelConfig:
     dropout: float = 0.0
     """Share of activations dropped in training."""
     grid: tuple[int, int] | None = None
-    """Rows and columns, where the positions are an image: each then has a learned row and a learned column."""
+    """Rows and columns, if the positions are an image: each position then has a vector for its row and its column."""
     film_blocks: int = 2
     """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none."""
     fading: bool = False
-    """For energies: predict x_t, starting from the noise's own law, which the energy corrects by the share of the data
-    that is left."""
+    """For energies: predict x_t as the prior times exp(-a f), where a is the share of the data that is left."""
     time_scale: float = TIME_SCALE
-    """The time enters as sin and cos of this times t; features of small values are smooth in time."""
+    """The time enters as sin and cos of this times t; with small values the features are smooth in time."""
     input_gain: float = 1.0
     """A factor on the initial weights of the tokens."""
 
@@ -131,9 +130,9 @@ class ModelConfig:
         return Diffusion(bare.process, bare.model if sizes is None else Restricted(bare.model, sizes), data.codec)
 
     def diffusion(self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0) -> Diffusion:
-        """A diffusion whose fresh weights follow from the seed; torch's own generator is left as it was.
+        """A diffusion whose fresh weights follow from the seed; torch's own generator is unchanged.
 
-        num_tokens: how much data there is, for the sizes that are not given.
+        num_tokens: how much data there is, which decides the sizes that are not given.
         """
         kind: Any = PROCESSES[self.process]
         process: Process = kind(num_states, SCHEDULES[self.schedule]()).leaving(self.left)
@@ -163,7 +162,7 @@ class SamplingConfig:
     steps: int = 100
     """Steps of the reverse process."""
     sampler: SamplerName | None = None
-    """How to step; analytical wherever the model and the process allow it, else euler."""
+    """The reverse step; by default analytical if the model and the process allow it, otherwise euler."""
     grid: GridName = "share"
     """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
     corrector: int = 0
@@ -171,7 +170,7 @@ class SamplingConfig:
     corrector_factor: float = 1.0
     """Length of a round of correction, as a multiple of the step's."""
     temperature: float = 1.0
-    """Below 1, likely values become likelier; above 1, all become more alike."""
+    """Below 1, likely values become more likely; above 1, probabilities become more equal."""
 
     def __post_init__(self) -> None:
         _checks.require(
@@ -192,7 +191,7 @@ class SamplingConfig:
         return None if self.sampler is None else SAMPLERS[self.sampler]()
 
     def check(self, diffusion: Diffusion) -> None:
-        """Check that this diffusion can be sampled so, before any work is done."""
+        """Check that these settings fit the diffusion, before any work is done."""
         if (step := self.step) is not None:
             step.check(diffusion)
         check_grid(GRIDS[self.grid](diffusion.process, self.steps))
@@ -206,7 +205,7 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that samples follow from but the data.
+    """Everything but the data that decides the samples.
 
     >>> recipe = Recipe(ModelConfig(model="masked"), TrainingConfig(steps=2_000), SamplingConfig(steps=50))
     >>> model = recipe.trained(lambda step: rows_of(step), num_states=2, length=32)
@@ -222,6 +221,6 @@ class Recipe:
         return replace(self, **{part: replace(getattr(self, part), **settings) for part, settings in parts.items()})
 
     def trained(self, rows: Batches, num_states: int, length: int, out: Path | None = None) -> Diffusion:
-        """A fresh model, trained; goes on from a checkpoint in the folder `out`."""
+        """Train a fresh model, or resume from a checkpoint in the folder `out`."""
         diffusion = self.model.diffusion(num_states, length, self.training.seed)
         return train(diffusion, rows, self.training, out=out, resume=out is not None)

@@ -1,6 +1,6 @@
 """Noise schedules: beta(t), the speed of the forward process, and its integral B(s, t).
 
-The forward rate matrix at time t is Q_t = beta(t) Q, so that everything a process needs to know of a schedule is
+The forward rate matrix at time t is Q_t = beta(t) Q, so a process needs only one function of its schedule:
 
     B(s, t) = integral of beta over [s, t],        0 <= s <= t <= T = 1.
 
@@ -30,7 +30,7 @@ def _float64(t: Time, name: str = "t") -> Tensor:
 
 
 class Schedule(Configurable, ABC):
-    """A speed beta(t) >= 0. A new schedule gives `rate`, `primitive` (the integral from 0) and `scaled`."""
+    """A speed beta(t) >= 0. A new schedule implements `rate`, `primitive` (the integral from 0) and `scaled`."""
 
     @abstractmethod
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:
@@ -82,7 +82,7 @@ class Constant(Schedule):
 
 
 class LogSquare(Schedule):
-    """B(0, t) = scale * log(1 + t^2), so beta(t) = scale * 2 t / (1 + t^2): a gentle start at the data."""
+    """B(0, t) = scale * log(1 + t^2), so beta(t) = scale * 2 t / (1 + t^2): little noise at first."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = _checks.positive(scale, "scale")
@@ -106,7 +106,7 @@ class SqrtCosine(Schedule):
 
     Its rate, scale * (pi / 4) sin(pi t / 2) / sqrt(cos(pi t / 2)), diverges at t = 1 although the integral does not.
     On the last `EDGE` = 1e-6 of the time axis the rate is therefore replaced by its mean there. So the rate is finite
-    everywhere (at most scale * 1253.4), it remains the exact derivative of the integral, and B(0, 1) = scale still.
+    everywhere (at most scale * 1253.4), it is still the exact derivative of the integral, and B(0, 1) is still scale.
     """
 
     EDGE = 1e-6

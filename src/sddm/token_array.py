@@ -15,15 +15,15 @@ from torch import Tensor
 from sddm.formats import arrays
 
 PIECE = 1 << 20
-"""How many bytes of an array are looked at together."""
+"""How many bytes of an array are processed at once."""
 HASHED_WHOLE, HASHED_OF_PIECE = 1 << 26, 1 << 12
-"""Up to so many tokens all enter a fingerprint; of more, the sum of each piece does, and this many bytes at its end."""
+"""A fingerprint hashes all tokens up to this number; of more, the sum of each piece and this many bytes at its end."""
 
 
 class TokenArray:
-    """Rows of tokens (num, dim) in the smallest type that holds them, or in a file; what is taken out is int64.
+    """Rows of tokens (num, dim) in the smallest type that holds them, or in a file; indexing returns int64.
 
-    A large file is mapped into memory and read row by row, so that no more than a piece of it is in memory at any time.
+    A large file is mapped into memory and read row by row, so at most a piece of it is in memory at any time.
 
     >>> tokens = TokenArray(np.load("large.npy", mmap_mode="r"))
     >>> tokens[:16]                                # a tensor (16, dim), as is tokens[torch.tensor([3, 1, 4])]
@@ -70,13 +70,13 @@ class TokenArray:
         return self._view(_chosen=self._places(rows), _gaps=None)
 
     def without(self, rows: Int[Tensor, "num"]) -> TokenArray:
-        """A view of all rows but these, which ascend. It takes memory for these only."""
+        """A view of all rows except these, in ascending order. It stores these row numbers only."""
         if len(self) == len(self.values):
             return self._view(_gaps=rows - torch.arange(len(rows)))
         return self.select(torch.ones(len(self), dtype=torch.bool).index_fill(0, rows, False).nonzero().squeeze(1))
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """All rows in order, a mebibyte at a time, in the type in which they are kept."""
+        """All rows in order, a mebibyte at a time, in their stored type."""
         size = max(1, PIECE // (self.values.itemsize * self.shape[1]))
         for first in range(0, len(self), size):
             last = min(first + size, len(self))
@@ -112,11 +112,11 @@ class TokenArray:
         """The rows of the array behind rows of this view."""
         if self._chosen is not None:
             return self._chosen[rows]
-        # As many of the rows l_0 < l_1 < ... that are left out come before row r of the view as have l_i - i <= r.
+        # Before row r of the view stand as many of the left-out rows l_0 < l_1 < ... as have l_i - i <= r.
         return rows if self._gaps is None else rows + torch.searchsorted(self._gaps, rows, right=True)
 
     def _read(self, rows: slice | np.ndarray) -> np.ndarray:
-        """A copy of some rows of a mapped file, whose pages are given back at once, or a view of those in memory."""
+        """Some rows: a view of those in memory, or a copy from a mapped file, whose pages are then released."""
         if self._mapping is None:
             return self.values[rows]
         found = np.array(self.values[rows])

@@ -140,7 +140,7 @@ DATA = [
     row("one row", "train --data one-row.txt", r"has 1 row, but a split needs at least 2\. Give more data"),
     row("not UTF-8", "train --data latin1.txt", r"is not UTF-8.* Convert the file, for example with iconv"),
     row("a long line", "train --data long-line.txt", r"at most 4096\. Pass --window N"),
-    row("ragged table", "train --data ragged.csv", r"Line 3 .* 1 field, but the header has 2\. Mend the line"),
+    row("ragged table", "train --data ragged.csv", r"Line 3 .* 1 field, but the header has 2\. Correct the line"),
     row("constant column", "train --data constant.csv", r"Column 'a' has only one value, 'x'.* Drop it"),
     row("header only", "train --data header.csv", r"a header but no rows\. Give at least one row"),
     row("a name twice", "train --data twice.csv", r"the name 'a' twice\. Names must differ"),

@@ -148,7 +148,7 @@ def test_a_second_command_with_the_same_file_says_that_it_is_in_use(run, tmp_pat
     arguments = ["sample", run, "--num", "2", "--steps", "2", "--out", tmp_path / "made.txt"]
     code, _, said = ends(arguments, capsys)
     assert code == 7
-    assert re.fullmatch(r"sddm: '.*made\.txt' is in use: process \d+ on .* is at work on it\. Wait .*\n", said)
+    assert re.fullmatch(r"sddm: '.*made\.txt' is in use: process \d+ on .* is using it\. Wait .*\n", said)
     assert not (tmp_path / "made.txt").exists()
     holder.kill()
     holder.wait()

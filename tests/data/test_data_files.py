@@ -267,7 +267,7 @@ BAD_FILES = [
     bad("a.csv", b"a,,b\n1,2,3\n", "has no name for column 2. Give every column a name"),
     bad("a.csv", b"a, \n1,2\n", "has no name for column 2"),
     bad("a.csv", b"0,1,0\n1,1,1\n", "has the name '0' twice. Names must differ; is the header missing"),
-    bad("a.csv", b"a,b\n1,2\n3\n", "Line 3 of .* has 1 field, but the header has 2. Mend the line"),
+    bad("a.csv", b"a,b\n1,2\n3\n", "Line 3 of .* has 1 field, but the header has 2. Correct the line"),
     bad("a.csv", b'a,b\n"1\n",2\n\n3,4,5\n', "Line 5 of .* has 3 fields, but the header has 2"),
     bad("a.csv", b'a,b\n1,"2\n3,4\n', "is not valid csv near line 3: .* Check the quotes"),
     bad("a.csv", b'a,b\n1,"2"2\n', "is not valid csv near line 2"),

@@ -1,8 +1,8 @@
 """What a codec is, and what all codecs share: the choice of a format by a path's ending, and checks.
 
 A codec knows the meaning of every token. `encode` and `decode` are inverses. Tables by file ending say how files and
-folders of data are read (`files`, `folders`), how samples are written (`writers`), and how what is already known of
-samples is read (`condition_readers`; -1 where nothing is).
+folders of data are read (`files`, `folders`), how samples are written (`writers`), and how conditions are read
+(`condition_readers`; -1 where a token is unknown).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Writers = Mapping[str, Callable[[Tokens, Path], Any]]
 ConditionReaders = Mapping[str, Callable[[Path], list[list[int]]]]
 Value = TypeVar("Value")
 BLANK = -1
-"""The token of a position of which nothing is known."""
+"""Marks a position whose token is unknown."""
 MAX_LENGTH = 65_536
 """The most positions a sample may have."""
 MAX_STATES = 1_000_000
@@ -39,12 +39,12 @@ MAX_STATES = 1_000_000
 
 
 class Encoded(NamedTuple):
-    """What a reader gives: rows of tokens and what they mean, and, where there are any, numbers that each row has."""
+    """What a reader returns: rows of tokens, their codec and, if there are any, the group and the label of each row."""
 
     tokens: TokenArray | np.ndarray | Tensor
     codec: Codec
     groups: Sequence[int] | None = None
-    """Rows of one group, such as the windows of one tune, are held out together or not at all."""
+    """A split keeps all rows of one group, such as the windows of one tune, on one side."""
     labels: Sequence[int] | None = None
     """The class of each row."""
 
@@ -73,11 +73,11 @@ class Codec(Configurable, ABC):
     num_states: int
     """How many tokens there are."""
     sizes: list[int] | None = None
-    """How many values each position has; None: all of them have all `num_states`."""
+    """How many values each position has; None if each has `num_states`."""
     preview: int = 16
-    """How many samples show what a model does."""
+    """How many samples a preview shows."""
     network: nn.Module | None = None
-    """Weights, if values are encoded or decoded by a network: saved and moved with the diffusion, and not trained."""
+    """The network that encodes or decodes values, if there is one: saved and moved with the diffusion, not trained."""
 
     @abstractmethod
     def encode(self, values: Any) -> Tokens:
@@ -89,12 +89,12 @@ class Codec(Configurable, ABC):
 
     @classmethod
     def files(cls) -> Readers:
-        """How a file of data is read: by its path, and by `window` or `key` where the function has such an argument."""
+        """Readers of a file: functions of its path, and of `window` or `key` if they have such an argument."""
         return {}
 
     @classmethod
     def folders(cls) -> Readers:
-        """How the files of a folder are read together, by their ending: by a function of the list of their paths."""
+        """Readers of a folder, by the ending of its files: functions of the list of their paths."""
         return {}
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Codec(Configurable, ABC):
         return [Figure("mmd", "MMD of samples and data", mmd.value, mmd.standard_error)]
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
-        """Tokens of another codec of this kind, by what they mean; `name` is that of the data in the sentences."""
+        """The same values as tokens of this codec; `name` names the data in error messages."""
         if source == self:
             return tokens
         kind, other = (type(codec).__name__.lower() for codec in (self, source))
@@ -129,7 +129,7 @@ class Codec(Configurable, ABC):
             ) from error
 
     def padded_to(self, tokens: Tokens, length: int) -> Tokens:
-        """Rows filled up to a length, where tokens have a way to say that a row ended before."""
+        """Rows padded to a length, if the codec has a token for padding."""
         return tokens
 
     def __eq__(self, other: object) -> bool:
@@ -147,7 +147,7 @@ class Codec(Configurable, ABC):
 
     @property
     def default_ending(self) -> str:
-        """The ending to take where the user names none."""
+        """The ending if the user names none."""
         return self.endings[0]
 
     @property
@@ -157,15 +157,15 @@ class Codec(Configurable, ABC):
 
     @property
     def preview_ending(self) -> str:
-        """The ending of the format in which samples are looked at."""
+        """The ending of the format of previews."""
         return ".png" if ".png" in self.endings else self.text_ending or self.default_ending
 
     def check_ending(self, path: Path) -> None:
-        """Say in a sentence that samples cannot be written to such a file, if so."""
+        """Raise an error if samples cannot be written to a file with this ending."""
         _by_ending(self.writers(), path, "Samples can be written to")
 
     def check(self, tokens: Tokens) -> Tokens:
-        """Check that every token has a meaning, and bring the tokens to the CPU."""
+        """Check that every token has a meaning, and move the tokens to the CPU."""
         tokens = _checks.tokens(tokens, self.num_states, "tokens", length=len(self.sizes) if self.sizes else None)
         if self.sizes:
             self.check_sizes(tokens.amax(dim=0).tolist())
@@ -197,7 +197,7 @@ class Codec(Configurable, ABC):
         writer(tokens, path)
 
     def read_condition(self, path: Path, length: int) -> Tokens:
-        """What is known of samples, one a row; -1 is a blank, and rows that are too short are blank at their end."""
+        """Read conditions, one sample a row; -1 is a blank, and short rows are filled up with blanks."""
         reader = _by_ending(self.condition_readers(), path, "A condition can be read from")
         _checks.require(
             self.sizes is None or len(self.sizes) == length,
@@ -220,7 +220,7 @@ class Codec(Configurable, ABC):
         return _blank_filled(rows, length)
 
     def read_prefix(self, text: str, length: int) -> Tokens:
-        """The beginning of one sample, blank after that."""
+        """A condition that gives the first tokens of one sample."""
         raise ValueError(
             f"A prefix cannot be given for {type(self).__name__.lower()}, whose positions are not a sequence. "
             f"Give a condition file ({', '.join(self.condition_readers())})."

@@ -47,7 +47,7 @@ class Characters(Codec):
         self.alphabet, self.padded, self.pad = alphabet, padded, len(alphabet)
         self.num_states = len(alphabet) + padded
         self.blank = next((mark for mark in "_▁" if mark not in alphabet), None)
-        """The character that stands for an unknown one in a condition: '_', or '▁' where '_' means itself."""
+        """The character that stands for an unknown one in a condition: '_', or '▁' if the alphabet holds '_'."""
 
     @classmethod
     def files(cls) -> Readers:

@@ -57,7 +57,7 @@ class Columns(Codec):
             f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.",
         )
         for d, column in enumerate(columns):
-            for value in set(column):  # tables are long: a value is looked for once, not once a row
+            for value in set(column):  # tables are long: check each value once, not in every row
                 self._token(d, value)
         tokens = [[known[value] for value in column] for known, column in zip(self._tokens, columns, strict=True)]
         return torch.tensor(tokens).T.contiguous()

@@ -37,7 +37,7 @@ class GrayCode:
     """
 
     scale: float
-    """How many cells there are to a unit of length."""
+    """Cells per unit of length."""
 
     def __post_init__(self) -> None:
         _checks.positive(self.scale, "scale")

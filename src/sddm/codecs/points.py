@@ -21,7 +21,7 @@ class Points(Codec):
     preview = 2_000
 
     def __init__(self, density: str) -> None:
-        from sddm.data.toys import Toy  # data stand on codecs, and toys are both
+        from sddm.data.toys import Toy  # here, because sddm.data imports sddm.codecs
 
         self.density, self.toy = density, Toy(density)
 

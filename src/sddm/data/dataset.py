@@ -31,13 +31,13 @@ class Dataset:
     """
 
     tokens: TokenArray
-    """The rows, which are int64 once they are taken out."""
+    """The rows; indexing returns int64."""
     codec: Codec
     """What the tokens mean."""
     name: str
     """The name of the file or of the toy."""
     groups: Int64[Tensor, "num"] | None
-    """A number a row, if rows belong together: `split` keeps all rows of a group on one side."""
+    """The group of each row, if rows belong together: `split` keeps all rows of a group on one side."""
     labels: Int64[Tensor, "num"] | None
     """The class of each row, if it is known."""
 
@@ -71,7 +71,7 @@ class Dataset:
     def from_tokens(cls, tokens: Any, num_states: int | None = None, name: str = "tokens") -> Dataset:
         """Samples (num, dim) in an array or a tensor of whole numbers from 0 to num_states - 1 (None: the largest).
 
-        They are copied, but for a large array that is mapped from a file (numpy.load with mmap_mode="r").
+        They are copied, except for a large array that is mapped from a file (numpy.load with mmap_mode="r").
         """
         return cls(*Integers.numbered(tokens, num_states, name), name=name)
 
@@ -89,10 +89,10 @@ class Dataset:
         return self.tokens.shape[0]
 
     def fingerprint(self) -> str:
-        """The same for the same tokens with the same meaning, whatever the file was called.
+        """A hash of the tokens and their meaning, whatever the name of the file.
 
-        Of more than 2^26 tokens only the sum and the end of each mebibyte enter: any token that is changed is noticed,
-        but rows that change places within a mebibyte may not be.
+        Of more than 2^26 tokens, only the sum and the end of each mebibyte are hashed: any changed token changes the
+        hash, but swapping rows within a mebibyte may not.
         """
         meaning = describe(self.codec, {kind: name for name, kind in CODECS.items()})
         hasher = blake2b(digest_size=16)
@@ -101,9 +101,9 @@ class Dataset:
         return hasher.hexdigest()
 
     def split(self, held_out: float, seed: int) -> tuple[Dataset, Dataset]:
-        """All rows but a random share, and that share: `train, validation = data.split(0.1, seed=0)`.
+        """The training rows and a random share of held-out rows: `train, validation = data.split(0.1, seed=0)`.
 
-        Of data with groups, whole groups are held out.
+        If the data have groups, whole groups are held out.
         """
         share = _checks.finite(held_out, "held_out")
         _checks.require(0 < share < 1, f"held_out must lie between 0 and 1, but it is {share:g}.")
@@ -119,7 +119,7 @@ class Dataset:
         return self._part(self.tokens.without(apart), apart, False), self._part(self.tokens.select(apart), apart, True)
 
     def _of_some_groups(self, wanted: float, generator: torch.Generator) -> Int64[Tensor, "rows"]:
-        """The rows of random groups, so many that they hold about as many rows as are wanted."""
+        """The rows of random groups, about `wanted` rows in all."""
         assert self.groups is not None
         _, group, sizes = self.groups.unique(return_inverse=True, return_counts=True)
         _checks.require(

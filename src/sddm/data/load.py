@@ -23,8 +23,8 @@ TOY_POINTS = 100_000
 def load(source: str | Path, *, window: int | None = None, key: str | None = None, seed: int = 0) -> Dataset:
     """Read a file or the files of a folder, or draw points from the toy of that name.
 
-    `window` cuts a text into windows of so many characters (without it, a line is a sequence); `key` names an array
-    of an .npz file; `seed` is that of a toy's points. Rows from one file of a folder are a group.
+    `window` cuts a text into windows of this many characters (without it, each line is a sequence); `key` names an
+    array of an .npz file; `seed` draws a toy's points. The rows of each file of a folder form a group.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
@@ -48,10 +48,10 @@ def load(source: str | Path, *, window: int | None = None, key: str | None = Non
 
 
 def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
-    """The function that reads what is there, without its first arguments."""
+    """The function that reads this source; its options are still to be given."""
     if str(path) in DENSITIES:
         return partial(_toy, str(path), _checks.whole(seed, "seed", 0))
-    if os.path.isdir(path):  # False for a name that is too long, too
+    if os.path.isdir(path):  # also False if the name is too long
         return _reader_of_folder(path)
     readable(path, f"The toys are {', '.join(DENSITIES)}.")
     ending, readers = path.suffix.lower(), file_readers()
@@ -63,7 +63,7 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
 
 
 def _reader_of_folder(path: Path) -> Callable[..., Encoded]:
-    """The reader of the files of which more than half of a folder consists, with their paths."""
+    """The reader for the kind of file that makes up more than half of the folder."""
     files = sorted(file for file in path.rglob("*") if file.is_file())
     readers = folder_readers()
     for ending, read in readers.items():

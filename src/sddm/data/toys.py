@@ -1,8 +1,8 @@
 """Seven densities in the plane, and the same seven as 32 bits: the customary first test of a discrete model.
 
 Each density is a function `(num, rng) -> (num, 2)`. Its rows are independent and their law does not depend on
-`num`: where older recipes spread a batch evenly along a curve and over its branches, place and branch are
-drawn here, so that batches of any size sample one density and error bars for independent samples hold.
+`num`. (Older recipes spread a batch evenly along a curve and over its branches. Here both are drawn at random,
+so error bars for independent samples are valid.)
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def moons(num: int, rng: np.random.Generator) -> Cloud:
 
 
 def pinwheel(num: int, rng: np.random.Generator) -> Cloud:
-    """Five arms, bent the more the farther out they reach."""
+    """Five arms that bend more and more towards their ends."""
     along = 1 + 0.3 * rng.standard_normal(num)
     across = 0.1 * rng.standard_normal(num)
     angle = rng.integers(5, size=num) * (2 * np.pi / 5) + 0.25 * np.exp(along)
@@ -94,7 +94,7 @@ DENSITIES: dict[str, Density] = {
 
 
 REACH = 4.5
-"""All densities lie within [-REACH, REACH]^2 but for stray points."""
+"""Nearly all points of all densities lie within [-REACH, REACH]^2."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Toy:
         return self.code.decode(tokens)
 
     def cells(self, tokens: Int[Tensor, "batch 32"], side: int = 32) -> Int[Tensor, "batch"]:
-        """The number of each point's cell in a grid over [-REACH, REACH]^2; what is beyond is in the outer ones."""
+        """The cell of each point in a grid over [-REACH, REACH]^2; points outside count in the nearest cell."""
         places = ((self.decode(tokens) / REACH + 1) / 2 * side).long().clamp(0, side - 1)
         return places[:, 0] * side + places[:, 1]
 

@@ -1,4 +1,4 @@
-"""How near the data a system comes, against the steps of sampling and against the time of training."""
+"""The distance of samples from data, as a function of the sampling steps and of the training time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAINED = {
     "leave-one-out transformer": "leave-one-out + analytical",
     "masked transformer": "masked + analytical",
 }
-"""Whose training is varied, by the row of the tables that has its recipe."""
+"""Systems whose training is varied, and the row of the tables that has their recipe."""
 TRAININGS: dict[str, dict[str, tuple[int, ...]]] = {
     "small": {
         "energy MLP": (75, 150, 300, 600, 1_200, 2_400),
@@ -31,7 +31,7 @@ TRAININGS: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "paper": dict.fromkeys(TRAINED, (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
 }
-"""Steps of training, each a training of its own."""
+"""Numbers of training steps; each is a separate training."""
 STEPS_SAMPLES = 100_000
 TRAINING_SAMPLES = {"small": 20_000, "paper": 100_000}
 
@@ -44,7 +44,7 @@ def _row(scale: str, name: str, many: int, **changed: dict[str, Any]) -> Measure
 
 
 class Curve(Densities):
-    """One system under one setting after another; lines of a picture are named by the settings but the last."""
+    """Systems with one setting varied; a row's name up to its last comma names its line in the picture."""
 
     label: str
     title: str
@@ -92,7 +92,7 @@ class Steps(Curve):
 
 
 class Training(Curve):
-    """`sddm reproduce training`: the same recipe with less time, the rate falling to 0 over each training."""
+    """`sddm reproduce training`: the same recipe with fewer steps; the learning rate falls to 0 in each training."""
 
     label, title = "seconds of training", "training"
 

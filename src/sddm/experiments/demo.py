@@ -38,7 +38,7 @@ class DemoConfig:
     sampling_steps: int = 12
     """Sweeps of the reverse process."""
     seed: int = 0
-    """Seed of everything."""
+    """Seed of all random draws."""
 
     def __post_init__(self) -> None:
         for name, least, most in (("steps", 1, 10**9), ("samples", 4, 10**6), ("sampling_steps", 1, 10**6)):

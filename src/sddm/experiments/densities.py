@@ -1,7 +1,7 @@
 """The seven densities as a task: how samples are measured.
 
-The metric's own noise stands beside every figure: data against data, by the same protocol. Fresh data for the metrics,
-for the bound and for training come from streams of their own.
+The row of fresh data, measured by the same protocol, shows the metric's own noise. Fresh data for the metrics, for the
+bound and for training come from different random streams.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Densities(Experiment[Measured]):
         """MMD by the paper's protocol and of many samples, each against as many fresh points; the distance in the
         plane; the bound of a model.
 
-        Where samples come in groups, each repeat of the protocol takes groups of its own: repeats are independent.
+        If samples come in groups, each repeat takes different groups, so that repeats are independent.
         """
         assert isinstance(source, Toy)
         fresh = (generator_of(seed, "fresh data", number) for number in range(10**6))

@@ -13,7 +13,7 @@ from sddm import _files
 from sddm.experiments.systems import Drawn, Source, System
 
 SAMPLES, MOST_KEPT = "samples.safetensors", 20_000
-"""The file of samples in the folder of a cell, and how many it holds."""
+"""The file of samples in the folder of a cell, and how many it holds at most."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 class Experiment(ABC, Generic[AnyRow]):
-    """Systems on data. An experiment says what they are, and how samples are measured and shown."""
+    """Which systems run on which data, and how their samples are measured and shown."""
 
     family: str
     """Experiments of one family keep their trainings in one folder, and share them."""
@@ -68,21 +68,21 @@ class Experiment(ABC, Generic[AnyRow]):
 
     @abstractmethod
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        """Write tables of what there is so far."""
+        """Write tables of the results so far."""
 
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
-        """Draw what there is, once all cells that were asked for are finished; nothing, unless overridden."""
+        """Draw pictures when all requested cells are finished; none unless overridden."""
 
     def cells(self) -> list[Cell]:
         """All cells, in the order in which they are run."""
         return [Cell(row, column) for row in self.rows for column in self.columns]
 
     def recipe(self, cell: Cell) -> Any:
-        """Everything that decides a cell's figures but the seed; a cell with another recipe is run again."""
+        """Everything but the seed that decides a cell's figures; a cell whose recipe has changed is run again."""
         return self.rows[cell.row]
 
     def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
-        """The figures of a cell, as JSON. Some of its samples go into the folder, and its training into one beside."""
+        """The figures of a cell, as JSON. Some samples are saved in `folder`, the training in a folder beside it."""
         row, source = self.rows[cell.row], self.source(cell.column)
         training = folder.parent / slug(f"{row.system.training}/{cell.column}-{seed}")
         drawn = row.system.draw(source, row.num, seed, training)

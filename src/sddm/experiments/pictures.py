@@ -61,7 +61,7 @@ def matrix(
 
 
 def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path, extent: float = 4.5) -> None:
-    """The same samples from noise to data as a small GIF that rests at its end."""
+    """The same samples from noise to data as a small GIF that pauses at its end."""
     figure, axis = plt.subplots(figsize=(2.2, 2.4), facecolor=PAPER)
     writer = PillowWriter(fps=8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,5 +119,5 @@ def _write(figure: Any, path: Path) -> None:
     drawn = BytesIO()
     figure.savefig(drawn, dpi=130)
     plt.close(figure)
-    # 256 colours are enough for one map of colours and some lines, and a third of the bytes.
+    # 256 colours are enough for a colour map and some lines, and take a third of the bytes.
     Image.open(drawn).convert("RGB").quantize(256).save(path, "png", optimize=True)

@@ -57,7 +57,7 @@ def reproduce(
 
 
 def _collect(experiment: Experiment[Any], out: Path) -> list[dict[str, Any]]:
-    """All finished cells, in one file, and tables. Those of another recipe than today's are left out."""
+    """Write all finished cells to one file, and tables. Cells of an outdated recipe are left out."""
     folder = out / experiment.name
     cells = experiment.cells()
     order, recipes = {cell: i for i, cell in enumerate(cells)}, {cell: experiment.recipe(cell) for cell in cells}
@@ -70,8 +70,8 @@ def _collect(experiment: Experiment[Any], out: Path) -> list[dict[str, Any]]:
 
 
 def same_recipe(stored: Any, recipe: Any) -> bool:
-    """Whether a recipe is the one that was stored. Options that are newer than the stored one must have their default,
-    so that a new option with the old behaviour as its default asks for no cell to be run again."""
+    """Whether a recipe equals the stored one. Options that were added since must have their default value. So a new
+    option whose default is the old behaviour does not cause cells to be run again."""
     if not is_dataclass(recipe):
         return bool(stored == _plain(recipe))
     options = {option.name: (getattr(recipe, option.name), option) for option in fields(recipe)}
@@ -86,7 +86,7 @@ def _default(option: Field[Any]) -> Any:
 
 
 def _plain(recipe: Any) -> Any:
-    """As it is read back from JSON, where tuples are lists."""
+    """The recipe as JSON returns it: tuples become lists."""
     return json.loads(json.dumps(asdict(recipe) if is_dataclass(recipe) and not isinstance(recipe, type) else recipe))
 
 

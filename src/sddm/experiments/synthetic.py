@@ -1,6 +1,6 @@
 """The seven densities as 32 bits: the paper's Table 1 and its ablation. One recipe a row, the same for all densities.
 
-Rows that differ in sampling only share their trainings.
+Rows that differ only in sampling share a training.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TRANSFORMER = replace(
     ENERGY_MLP.but(training={"batch_size": 256, "learning_rate": 1e-2, "num_positions": None}),
     model=ModelConfig(width=32, layers=3, heads=2, mlp=128, time_scale=10.0, input_gain=25.0, film_blocks=1),
 )
-# A pass tells of one position, not of 32: noisier gradients, and so a lower rate.
+# A pass predicts one position, not 32. So gradients are noisier, and the learning rate is lower.
 MASKED = TRANSFORMER.but(
     model={"model": "masked"}, training={"steps": 6_000, "learning_rate": 4e-3, "num_positions": 1}
 )
@@ -83,9 +83,9 @@ ABLATION = {
     "leave-one-out": TRANSFORMER.but(model={"model": "leave-one-out"}, training={"steps": 2_000, "noise_weight": 0.0}),
 }
 LAZY = {"analytical": "lazy", "euler": "lazy-euler"}
-"""The paper's samplers. Lazily the law is the same, and a thousand steps become affordable."""
+"""The paper's samplers and their lazy versions, which have the same law at a lower cost."""
 FEW_STEPS = "SDDM, 20 analytical steps"
-"""The energy row's own models, sampled by the paper's step."""
+"""The models of the row SDDM, sampled with the paper's step."""
 
 
 def small() -> dict[str, Measured]:
@@ -104,7 +104,7 @@ def small() -> dict[str, Measured]:
 
 
 def _sampled(recipe: Recipe, sampler: str) -> Measured:
-    """How a transformer is sampled: where each position costs a pass, lazily, with the same law, and less often."""
+    """How a transformer is sampled: lazily and with fewer repeats if each position costs a pass."""
     if recipe.training.num_positions is None:
         return Measured(Diffused(recipe.but(sampling={"sampler": sampler, "steps": 40})))
     steps, repeats = (40, 2) if recipe.model.model == "energy" else (100, 3)
@@ -146,7 +146,7 @@ class Synthetic(Densities):
         """Data and samples of every row that has been run, and the reverse process of the energy on 2spirals.
 
         Some samples of each cell are kept beside the tables, so that a picture can be drawn again without the work
-        folder. A picture of which a finished cell has no samples here stays as it is.
+        folder. A picture is left unchanged if samples of one of its finished cells are missing.
         """
         finished = [Cell(r["row"], r["column"]) for r in results if r["seed"] == 0 and r["row"] != "data"]
         kept = {cell: folder / "samples" / f"{slug(cell.name)}.npy" for cell in finished}
@@ -218,7 +218,7 @@ def tables(results: list[dict[str, Any]], rows: Mapping[str, Measured], scale: s
         return [row, *shown, average]
 
     def effort(row: str) -> list[str]:
-        """Of each cell, the rows of data that its training drew, and how long it took."""
+        """For each cell, the rows of data that its training drew, and how long it took."""
         seen = f"{rows[row].system.rows_seen / 1e6:.2f} M, "
         results = [cells.get((row, density)) for density in DENSITIES]
         return [row, *["" if result is None else seen + _duration(result) for result in results]]

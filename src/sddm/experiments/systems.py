@@ -1,4 +1,4 @@
-"""What can be run on data: a recipe, a baseline, and the data themselves in the place of samples."""
+"""Systems that can be run on data: a recipe, a baseline, or fresh data as samples."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Source(Protocol):
 
 
 class Drawn(NamedTuple):
-    """Samples of a system, and what it can say of itself."""
+    """Samples of a system, and what is known about them."""
 
     tokens: Int[Tensor, "num dim"]
     groups: Int[Tensor, "num"] | None = None
-    """The group of each sample, where those of one group depend on each other."""
+    """The group of each sample, if samples of one group depend on each other."""
     model: Diffusion | None = None
-    """Whatever can tell how likely other rows are."""
+    """The model, if it can bound the likelihood of rows."""
     training_seconds: float | None = None
 
 
@@ -51,17 +51,17 @@ class System(ABC):
 
     @property
     def training(self) -> str:
-        """What the folder of the training is called; systems that differ in sampling only share it."""
+        """The name of the training's folder; systems that differ only in sampling share it."""
         return "none"
 
     @abstractmethod
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
-        """Train, going on from a checkpoint in the folder, and draw samples."""
+        """Train, or resume from a checkpoint in the folder, and draw samples."""
 
 
 @dataclass(frozen=True)
 class Fresh(System):
-    """Fresh rows in the place of samples: what a metric gives when there is nothing to find."""
+    """Fresh rows as samples: what a metric gives if samples have the law of the data."""
 
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
         return Drawn(source.tokens(num, generator_of(seed, "data as samples", 0)))
@@ -127,16 +127,16 @@ class Compared(System):
 
 
 def fresh_rows(source: Source, num: int, seed: int) -> Batches:
-    """New rows in every step, from the stream that is for training alone."""
+    """New rows in every step, from the random stream of training."""
     return lambda step: source.tokens(num, generator_of(seed, "training data", step))
 
 
 def _seconds_a_step(folder: Path) -> float:
-    """The mean over the steps that were logged, so that it is known of a training that was finished long ago."""
+    """The mean over the logged steps, which is known even if the training was finished earlier."""
     lines = map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines())
     return mean(line["seconds"] for line in lines if "seconds" in line)
 
 
 def _marked(name: str, settings: Any) -> str:
-    """A name with a mark of all that decides the training, so that another recipe does not go on from its weights."""
+    """A name with a hash of the training's settings, so that another recipe does not resume from its checkpoints."""
     return f"{name} {hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()}"

@@ -70,7 +70,7 @@ def _archived_bytes(archive: zipfile.ZipFile, name: str) -> int:
 
 
 def _declared_bytes(file: IO[bytes] | BufferedIOBase, size: int) -> int:
-    """How many bytes the header of an .npy file of this size declares, which must not be more than follow it."""
+    """How many bytes the header of an .npy file declares; an error if the file, of this size, holds fewer."""
     if file.read(len(MAGIC)) != MAGIC:
         return 0
     old = file.read(2) == b"\x01\x00"
@@ -88,7 +88,7 @@ def write_array(array: np.ndarray, path: Path) -> None:
 
 
 def integers(value: Any, name: str) -> Int[Tensor, "num dim"]:
-    """A copy of a two-dimensional array of whole numbers as int64 tokens on the CPU; `name` is for the sentences."""
+    """A copy of a two-dimensional array of whole numbers as int64 tokens on the CPU; `name` is for error messages."""
     return torch.from_numpy(np.array(whole_numbers(value, name), dtype=np.int64, order="C"))
 
 

@@ -40,7 +40,7 @@ def read_csv(path: Path) -> tuple[list[str], Rows]:
         if len(fields) != len(names):
             raise ValueError(
                 f"Line {number} of {str(path)!r} has {_counted(len(fields), 'field')}, "
-                f"but the header has {len(names)}. Mend the line, or quote fields that hold commas."
+                f"but the header has {len(names)}. Correct the line, or quote fields that hold commas."
             )
     return names, _some([fields for _, fields in lines[1:]], path)
 
@@ -75,7 +75,7 @@ def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -
 
 
 class _UnixLines:
-    """Ends lines in LF, though the writer ends them in CR LF: only then does every Python quote fields with a CR."""
+    """Ends lines in LF. The writer itself uses CR LF, since only then does every Python quote fields with a CR."""
 
     def __init__(self, file: TextIO) -> None:
         self.file = file
@@ -91,7 +91,7 @@ def write_parquet(names: Sequence[str], rows: Rows, path: Path) -> None:
 
 
 def categories(names: Sequence[str], rows: Rows) -> list[list[str]]:
-    """The distinct values of each column: in the order of numbers if all are, else of text; missing ("") first."""
+    """The distinct values of each column, sorted as numbers if all are numbers, else as text; missing ("") first."""
     found = []
     for name, column in zip(names, zip(*rows, strict=True), strict=True):
         values = set(column)

@@ -1,4 +1,4 @@
-"""Files and the text in them: UTF-8 without exception, as one line a sequence or cut into windows."""
+"""Text files, always UTF-8: each line is a sequence, or the text is cut into windows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from sddm import _checks
 
 MAX_LINE = 4_096
-"""The longest line that is read as a sequence of its own."""
+"""The longest line that may be a sequence."""
 MOST_PADDED = 1 << 30
-"""The most tokens of lines that are padded to the longest, where more than half of them would be padding."""
+"""The most tokens that padded lines may have, if more than half of them would be padding."""
 MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -23,12 +23,12 @@ MARKS = {
 
 
 def readable(path: Path, advice: str = "") -> None:
-    """Check that there is a file with something in it; `advice` is what to say if there is none."""
+    """Check that there is a file with something in it; `advice` ends the message if there is none."""
     shown = repr(str(path))
     try:
         if path.is_dir():
             raise IsADirectoryError(f"{shown} is a directory. Give the path of a file in it.")
-        mode = path.stat().st_mode  # before it is opened: a pipe would keep us waiting
+        mode = path.stat().st_mode  # checked before opening: opening a pipe would block
         _checks.require(
             stat.S_ISREG(mode),
             f"{shown} is not a regular file (a {'pipe' if stat.S_ISFIFO(mode) else 'device'}). "
@@ -48,7 +48,7 @@ def readable(path: Path, advice: str = "") -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file without its byte-order mark, every character as it stands."""
+    """The text of a file without its byte-order mark, otherwise unchanged."""
     content = path.read_bytes()
     encoding = _other_encoding(content)
     _checks.require(
@@ -66,7 +66,7 @@ def read_text(path: Path) -> str:
 
 
 def _other_encoding(content: bytes) -> str | None:
-    """UTF-16 or UTF-32 by the mark at its beginning, or UTF-16 without one by its zeros at every second place."""
+    """UTF-16 or UTF-32 by its byte-order mark, or UTF-16 without a mark by a zero in every second byte."""
     for mark, name in MARKS.items():
         if content.startswith(mark):
             return name
@@ -78,14 +78,14 @@ def _other_encoding(content: bytes) -> str | None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines that are not empty; Unix, Windows and old Macintosh files read alike."""
+    """The lines that are not empty; line ends may be those of Unix, Windows or old Macintosh systems."""
     found = [line for line in _unix_newlines(read_text(path)).split("\n") if line]
     _checks.require(len(found) > 0, f"{str(path)!r} holds empty lines only. Give at least one line of text.")
     return found
 
 
 def read_sequences(path: Path) -> list[str]:
-    """The lines of a file in which every line is a sequence of its own."""
+    """The lines of a file, each a sequence."""
     found = read_lines(path)
     lengths = [len(line) for line in found]
     longest, padded = max(lengths), max(lengths) * len(found)
@@ -108,7 +108,7 @@ def _longest_line(path: Path) -> str:
 
 
 def read_windows(path: Path, window: int, least: int = 2) -> list[str]:
-    """The whole text, newlines included, as at least so many consecutive windows; the remainder is dropped."""
+    """The whole text, newlines included, cut into at least `least` windows; the remainder is dropped."""
     _checks.whole(window, "window", 1)
     stream = _unix_newlines(read_text(path))
     num = len(stream) // window

@@ -18,10 +18,10 @@ from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, _Between, _variance, _With
 
 
 def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"], groups: Int[Tensor, "n"] | None = None) -> MMD:
-    """The distance of x from y, whose entries are numbers of cells; without bias in its numerator, with its error.
+    """The distance of x from y, given as cell numbers: an unbiased numerator, and its standard error.
 
-    The standard error is that of the numerator; that of the denominator, a property of y alone, is left out. `groups`
-    gives each point of x the number of its group, where not the points but their groups are independent draws.
+    The standard error is that of the numerator; the error of the denominator, which depends on y only, is left out.
+    `groups` is the group of each point of x, if groups are independent draws and points are not.
 
     >>> cell_distance(torch.tensor([0, 0, 1, 1]), torch.tensor([2, 2, 3, 3])).value
     2.0

@@ -44,7 +44,7 @@ from torch.nn.functional import one_hot, pad
 from sddm import _checks
 
 MAX_PRODUCT_STATES = 16
-"""Up to here a product of one-hot rows counts agreements faster than comparisons do."""
+"""Up to this many states, a product of one-hot rows counts agreements faster than comparisons do."""
 
 MIN_ROWS_FOR_ERROR = 4
 """V_xx divides by n - 3."""
@@ -69,13 +69,13 @@ def hamming_mmd(
 
     The rows are taken as independent draws, or, if `groups` gives each row of x the number of its group (its Markov
     chain, say), the groups are. Two of each are enough for the value; the standard error needs four of each and is
-    NaN below. It is right also when both have the same law. The first-order
-    variance 4 A_x / n + 4 A_y / m is never negative, so an estimate of it below zero counts as zero; where the
-    laws are equal or nearly so this makes the standard error 10 to 50 percent large rather than too small.
+    NaN below. It is also right when x and y have the same law. The first-order
+    variance 4 A_x / n + 4 A_y / m is never negative, so an estimate of it below zero counts as zero; if the laws
+    are equal or nearly so, this makes the standard error 10 to 50 percent too large.
 
     Memory holds one chunk x chunk block of the kernel and features of two chunks of rows, whatever the number of
     rows. The dtype is that of a block; blocks are added up in float64. Float32 is twice as fast, and
-    its rounding, below 1e-8 in the value, is far below the standard error of any number of rows one can wait for.
+    its rounding error, below 1e-8 in the value, is far below the standard error for any practical number of rows.
 
     >>> x = torch.randint(2, (500, 32), generator=torch.Generator().manual_seed(0))
     >>> y = torch.randint(2, (400, 32), generator=torch.Generator().manual_seed(1))
@@ -124,7 +124,7 @@ def hamming_mmd(
 
 
 class _Within(NamedTuple):
-    """What is kept of the kernel between distinct rows of one set."""
+    """Sums of the kernel between distinct rows of one set."""
 
     rows: Float64[Tensor, "n"]
     squares: Float64[Tensor, ""]
@@ -146,7 +146,7 @@ class _Within(NamedTuple):
 
 
 class _Between(NamedTuple):
-    """What is kept of the kernel between the rows of two sets."""
+    """Sums of the kernel between the rows of two sets."""
 
     rows: Float64[Tensor, "n"]
     columns: Float64[Tensor, "m"]
@@ -179,7 +179,7 @@ def _spread(sums: Float64[Tensor, "n"]) -> float:
 
 
 class _Units:
-    """The independent draws: single rows, or groups of rows, which then stand together."""
+    """The independent draws: single rows, or groups of rows, sorted by group."""
 
     def __init__(self, tokens: Int[Tensor, "n dim"], groups: Int[Tensor, "n"] | None = None) -> None:
         self.tokens, self.sizes = tokens, torch.ones(len(tokens), dtype=torch.int64, device=tokens.device)
@@ -192,7 +192,7 @@ class _Units:
         return len(self.sizes)
 
     def pieces(self, chunk: int) -> list[tuple[slice, slice]]:
-        """Units, as many as have `chunk` rows or fewer (but one at least), and their rows."""
+        """Slices of units with at most `chunk` rows each (or one unit), and the slices of their rows."""
         num = max(1, chunk // int(self.sizes.max()))
         ends = [0, *self.sizes.cumsum(0).tolist()]
         firsts = range(0, len(self), num)
@@ -268,7 +268,7 @@ class _LogKernel(Protocol):
 class _Products:
     """For few states, a matrix multiplication: x . y = D - 2 Hamming of entries +-1, D - Hamming of one-hot rows.
 
-    One more feature, 1 on the right and -D on the left, takes the D away without another pass over the block.
+    One more feature, 1 on the right and -D on the left, subtracts D without another pass over the block.
     """
 
     def __init__(self, num_states: int, dim: int, bandwidth: float, dtype: torch.dtype) -> None:

@@ -1,7 +1,7 @@
 """The hidden layers of the MLP energy over many neighbours of a sequence, with forward and backward written out.
 
-Left to autograd, additions and activations cost as much as the matrix multiplies, as each of them touches fresh memory.
-Written out, they work in place on the results of the multiplies.
+Under autograd, additions and activations cost as much as the matrix multiplies, because each allocates new memory.
+Here they work in place on the results of the multiplies.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _by_autograd(
 def _hidden(
     base: Tensor, change: Tensor, times: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], kept: int
 ) -> list[Tensor]:
-    """The hidden layers, from the first to the last; all of them live in `kept` tensors, used in turn."""
+    """The hidden layers, from the first to the last; they share `kept` tensors, which are reused in rotation."""
     batch, others, width = change.shape
     memory = [base.new_empty(batch, others + 1, width) for _ in range(min(kept, len(weights) + 1))]
     scratch = torch.empty_like(memory[0])

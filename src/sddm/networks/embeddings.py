@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sddm.shapes import Tokens
 
 TIME_SCALE = 1000.0
-"""Times in [0, 1] are multiplied by this, so that the fastest sinusoid tells apart steps of a thousandth."""
+"""Times in [0, 1] are multiplied by this, so that the fastest sinusoid separates times 0.001 apart."""
 INITIAL = 0.02
 """Standard deviation of the initial vectors of tokens and places, before a gain."""
 
@@ -35,7 +35,7 @@ def time_token(
 
 
 class TokenEmbedding(nn.Module):
-    """A vector a token, plus a learned vector where the position is given, so that clean tokens can be told apart."""
+    """A vector a token, plus a learned vector where the position is given, which marks clean tokens."""
 
     def __init__(self, num_tokens: int, width: int, gain: float = 1.0) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class PlaceEmbedding(nn.Module):
 
     @property
     def rotary(self) -> bool:
-        """Whether there are no vectors, so that attention has to rotate."""
+        """Whether there are no vectors, so that attention must use rotations."""
         return len(self.tables) == 0
 
 
@@ -78,7 +78,7 @@ class Rotary:
         self.cos, self.sin = angle.cos().to(dtype), angle.sin().to(dtype)
 
     def for_both_streams(self) -> Rotary:
-        """The rotation of the places of two streams, one after the other, and of a time token that stays unturned."""
+        """The rotation of the places of two streams, one after the other, and of a time token that is not rotated."""
         both = copy.copy(self)
         both.cos = torch.cat([self.cos, self.cos, torch.ones_like(self.cos[:1])])
         both.sin = torch.cat([self.sin, self.sin, torch.zeros_like(self.sin[:1])])

@@ -1,7 +1,7 @@
 """Energy functions f(x, t), and the energies of all sequences that differ from x in one position.
 
-To know the conditionals at k positions one needs f at k(C - 1) + 1 sequences: x itself, and x with each of the other
-values in each of these positions. A network that can share work between them says how in `replaced`.
+The conditionals at k positions need f at k(C - 1) + 1 sequences: x itself, and x with each of the other
+values in each of these positions. A network that can share work between these sequences does so in `replaced`.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class MLPEnergy(EnergyNetwork):
         """The energies of x and then of its neighbours, position by position."""
         if self.num_tokens == 2:
             weight = self.first.weight.T
-            # Turning a 1 takes its column away: rows beyond the first D hold the columns with a minus.
+            # Turning a 1 into a 0 subtracts its column, so the table holds all columns, then their negatives.
             change = F.embedding(positions + here * weight.shape[0], torch.cat([weight, -weight]))
         else:
             columns = self.columns.flatten(0, 1)

@@ -30,7 +30,7 @@ class TransformerEnergy(EnergyNetwork):
         self.energy = feedforward(sizes.width, sizes.width, 1)
 
     def forward(self, query: Query) -> Float[Tensor, "batch"]:
-        """f(x, t); padded positions leave the average."""
+        """f(x, t); the average leaves out padded positions."""
         features = self.body(query.at(None))
         if query.padding is None:
             pooled = features.mean(1)

@@ -45,7 +45,7 @@ class CausalStream(nn.Module):
     def forward(
         self, h: Float[Tensor, "batch places width"], absent: Bool[Tensor, "batch places"] | None, rotary: Rotary | None
     ) -> Float[Tensor, "batch places width"]:
-        """Inputs marked `absent` are seen by nobody but themselves."""
+        """Inputs marked `absent` are seen only by themselves."""
         mask = None
         if absent is not None:
             causal = torch.ones(h.shape[1], h.shape[1], dtype=torch.bool, device=h.device).tril()
@@ -134,7 +134,7 @@ class HollowTransformer(nn.Module, Configurable):
         self.join = Joint(num_classes, sizes) if joint_attention else Concatenated(num_classes, sizes, film_blocks)
 
     def forward(self, query: Query) -> Float[Tensor, "batch num classes"]:
-        """Logits at d that do not depend on x^d. Padded positions are seen by none."""
+        """Logits at d that do not depend on x^d. No position sees a padded one."""
         tokens = self.embed(query.xt, query.given)
         time = time_token(query.t, tokens, self.sizes.time_scale)
         left, right = torch.cat([time, tokens[:, :-1]], dim=1), torch.cat([tokens[:, 1:], time], dim=1)
@@ -159,8 +159,8 @@ def _shorter(
 ) -> tuple[Float[Tensor, "batch dim width"], Bool[Tensor, "batch dim"]]:
     """A stream's inputs in rows with padding, and which of them are absent.
 
-    Where the token before does not exist the input is the time, as at the first place of a row without padding. Only
-    the one at the first place that exists is there to be seen, so that a padded row is the shorter row.
+    Where the previous token does not exist, the input is the time, as at the first place of a row without padding. Of
+    these inputs only the one at the first existing place is visible. So a padded row equals the shorter row.
     """
     nothing_before = F.pad(padding[:, :-1], (1, 0), value=True)
     first = ~padding & ((~padding).cumsum(1) == 1)

@@ -80,7 +80,7 @@ class Block(nn.Module):
         mask: Bool[Tensor, "batch 1 1 places"] | None = None,
         rotary: Rotary | None = None,
     ) -> Float[Tensor, "batch num width"]:
-        """The block's output at some rows only: keys and values of all, the rest of the work for these."""
+        """The block's output at some rows only: keys and values are computed for all rows, the rest for these."""
         here = x.gather(1, rows[..., None].expand(-1, -1, x.shape[-1]))
         if rotary is not None:  # rows may differ from sequence to sequence, so rotate all and pick
             full = self.attention(self.norm_attention(x), mask, False, rotary)

@@ -176,7 +176,7 @@ class Process(Configurable, ABC):
         return self.likelihood_by(x, self.tau(s, t), _checks.floating_dtype(dtype))
 
     def rate_to(self, x: Tokens, t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64) -> Laws:
-        """Q_t(y, x) for every y, 0 at y = x: the rates *into* x, which the reverse process runs against."""
+        """Q_t(y, x) for every y, 0 at y = x: the rates *into* x, which the reverse process follows backwards."""
         return self._per_time(self.rates_into, x, t, dtype)
 
     def rate_from(self, x: Tokens, t: Float[Tensor, "batch"], dtype: torch.dtype = torch.float64) -> Laws:
@@ -239,7 +239,7 @@ class Undoable(Protocol):
     """A process whose noise can be undone in closed form."""
 
     def pull_by(self, p: Laws, tau: Tau) -> Laws:
-        """The law whose push by tau is p, up to a factor. Where p is no push, what is below zero counts as zero."""
+        """The law whose push by tau is p, up to a factor. If p is not a push, negative values become 0."""
         ...
 
 

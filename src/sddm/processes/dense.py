@@ -1,8 +1,8 @@
-"""Processes given by a rate matrix, for up to some thousands of states: transitions by float64 linear algebra.
+"""Processes given by a rate matrix, for up to a few thousand states: transitions by float64 linear algebra.
 
 A reversible Q (pi_i Q_ij = pi_j Q_ji for its stationary law pi) is similar to a symmetric matrix,
 diag(sqrt pi) Q diag(1 / sqrt pi) = U diag(lambda) U', which is diagonalised once. Any other Q uses the matrix
-exponential, which is remembered for the times of a sampling grid.
+exponential, which is cached for the times of a sampling grid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REMEMBERED_ELEMENTS = 1 << 23
 
 
 GRID_TIMES = 16
-"""A call with at most this many distinct times is taken for a step of a sampling grid, and remembered."""
+"""A call with at most this many distinct times counts as a step of a sampling grid, and is cached."""
 
 
 class DenseProcess(Process):
@@ -80,7 +80,7 @@ class DenseProcess(Process):
             transitions = torch.einsum("is,bs,sj->bij", left, torch.exp(distinct[:, None] * values), right)
             # Rounding leaves entries of -1e-17; probabilities are not negative.
             return transitions.clamp_min_(0)[where]
-        if len(distinct) > GRID_TIMES:  # times drawn at random do not come again
+        if len(distinct) > GRID_TIMES:  # times drawn at random do not repeat
             Q = self.rate_matrix.to(tau.device)
             return torch.linalg.matrix_exp(distinct[:, None, None] * Q).clamp_min_(0)[where]
         return torch.stack([self._exponential(float(d)) for d in distinct]).to(tau.device)[where]
@@ -89,7 +89,7 @@ class DenseProcess(Process):
         if tau in self._remembered:
             self._remembered.move_to_end(tau)
             return self._remembered[tau]
-        # torch 2.13 is 3e-11 off for a lone matrix of small norm, where two of them are right to 1e-14
+        # for one matrix of small norm torch 2.13 has an error of 3e-11, for two of them 1e-14
         transition = torch.linalg.matrix_exp(tau * self.rate_matrix.expand(2, -1, -1))[0].clamp_min(0)
         self._remembered[tau] = transition
         while len(self._remembered) * transition.numel() > REMEMBERED_ELEMENTS and len(self._remembered) > 1:
@@ -168,7 +168,7 @@ class CustomRate(DenseProcess):
 
 
 def check_rate_matrix(Q: Tensor) -> Float64[Tensor, "symbols symbols"]:
-    """Say in what way a matrix is not a rate matrix."""
+    """Raise an error that says why a matrix is not a rate matrix."""
     require = _checks.require
     require(Q.ndim == 2 and Q.shape[0] == Q.shape[1], f"rate_matrix must be square, but it has shape {tuple(Q.shape)}.")
     require(Q.shape[0] >= 2, "rate_matrix must have at least 2 states.")
