@@ -172,9 +172,9 @@ def test_a_diffusion_has_its_model_s_length_and_device():
 
 @pytest.mark.usefixtures("without_annotation_checks")
 def test_only_a_process_and_a_model_make_a_diffusion():
-    with pytest.raises(TypeError, match=r"process must be an sddm.processes.Process, but it is a str"):
+    with pytest.raises(TypeError, match=r"process must be an sddm Process, but it is a str"):
         Diffusion("uniform", Oracle([[0]], [1.0]))
-    with pytest.raises(TypeError, match=r"model must be an sddm.marginals.MarginalModel, but it is a Linear"):
+    with pytest.raises(TypeError, match=r"model must be an sddm MarginalModel, but it is a Linear"):
         Diffusion(uniform(), torch.nn.Linear(2, 2))
 
 

@@ -6,11 +6,12 @@ Private functions assume that these checks were made.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+Kind = TypeVar("Kind")
 INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -22,16 +23,15 @@ def require(condition: bool, message: str) -> None:
 
 def tensor(value: Any, name: str) -> Tensor:
     if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name} must be a torch.Tensor, but it is a {type(value).__name__}. Convert it with torch.as_tensor."
-        )
+        raise TypeError(f"{name} must be a torch.Tensor, but it is a {type(value).__name__}. Use torch.as_tensor.")
     return value
 
 
-def instance(value: Any, kind: type, name: str) -> None:
+def instance(value: Kind, kind: type, name: str) -> Kind:
     """Check that a value is of one of the library's own classes."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be an sddm {kind.__name__}, but it is a {type(value).__name__}.")
+    return value
 
 
 def floating_dtype(dtype: Any, name: str = "dtype") -> torch.dtype:
@@ -89,9 +89,7 @@ def groups(value: Any, rows: Tensor, name: str = "groups") -> Tensor:
 def same_device(x: Tensor, device: Any, name: str, owner: str = "the model") -> None:
     device = torch.device(device)
     if x.device.type != device.type or (None not in (x.device.index, device.index) and x.device.index != device.index):
-        raise ValueError(
-            f"{name} is on device {x.device}, but {owner} is on {device}. Move it with {name}.to('{device}')."
-        )
+        raise ValueError(f"{name} is on device {x.device}, but {owner} is on {device}. Use {name}.to('{device}').")
 
 
 def available_device(value: Any, name: str = "device") -> torch.device:
@@ -103,9 +101,7 @@ def available_device(value: Any, name: str = "device") -> torch.device:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(
-            f"{name}={value!r} is not available on this machine. Use 'cpu' or a device that is."
-        ) from error
+        raise ValueError(f"{name}={value!r} is not available here. Use 'cpu' or a device that is.") from error
     return device
 
 
@@ -118,17 +114,10 @@ def times(
         same_device(t, device, name, owner)
     require(t.device.type != "meta", f"{name} is on the meta device, which holds no values. Move it to another.")
     if not t.is_floating_point():
-        raise TypeError(
-            f"{name} must be a floating-point tensor of times, but it is of {t.dtype}. Use {name}.double()."
-        )
-    require(
-        t.ndim == 1 and t.numel() > 0,
-        f"{name} must have shape (batch,), one time a row, but it has shape {tuple(t.shape)}.",
-    )
+        raise TypeError(f"{name} must be a floating-point tensor of times, but is of {t.dtype}. Use {name}.double().")
+    require(t.ndim == 1 and t.numel() > 0, f"{name} must have shape (batch,), but it has shape {tuple(t.shape)}.")
     if batch is not None:
-        require(
-            t.shape[0] == batch, f"{name} must hold one time for each of the {batch} rows, but it holds {t.shape[0]}."
-        )
+        require(t.shape[0] == batch, f"{name} must hold one time for each of the {batch} rows, but holds {t.shape[0]}.")
     t = t.double()
     require(bool(torch.isfinite(t).all()), f"{name} holds NaN or infinite values; times lie in [0, {horizon:g}].")
     low, high = float(t.min()), float(t.max())
@@ -143,9 +132,7 @@ def ordered_times(s: Any, t: Any, batch: int | None, *, device: Any = None, owne
     """Check two vectors of times with s <= t."""
     t = times(t, batch, "t", device=device, owner=owner)
     s = times(s, batch, "s", device=t.device, owner="t")
-    require(
-        s.shape == t.shape, f"s and t must have the same shape, but they have {tuple(s.shape)} and {tuple(t.shape)}."
-    )
+    require(s.shape == t.shape, f"s and t must have the same shape, but have {tuple(s.shape)} and {tuple(t.shape)}.")
     require(bool((s <= t).all()), "s must not be later than t: a transition goes from s to t with s <= t.")
     return s, t
 
@@ -171,10 +158,7 @@ def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = No
     mask = tensor(mask, name)
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be of dtype torch.bool, but it is of {mask.dtype}. Use {name}.bool().")
-    require(
-        tuple(mask.shape) == tuple(shape),
-        f"{name} must have shape {tuple(shape)}, but it has shape {tuple(mask.shape)}.",
-    )
+    require(mask.shape == tuple(shape), f"{name} must have shape {tuple(shape)}, but has shape {tuple(mask.shape)}.")
     if device is not None:
         same_device(mask, device, name)
     return mask
@@ -185,9 +169,7 @@ def labels(value: Any, rows: int, name: str = "labels") -> Tensor:
     value = tensor(value, name)
     if value.dtype != torch.int64:
         raise TypeError(f"{name} must be of dtype torch.int64, but they are of {value.dtype}.")
-    require(
-        tuple(value.shape) == (rows,), f"{name} must have shape ({rows},), but they have shape {tuple(value.shape)}."
-    )
+    require(tuple(value.shape) == (rows,), f"{name} must have shape ({rows},), but they have {tuple(value.shape)}.")
     require(int(value.min()) >= 0, f"{name} must not be negative, but they hold {int(value.min())}.")
     return value
 

@@ -46,8 +46,7 @@ class Condition:
         """The first tokens are given; `length` is that of the whole sample."""
         prefix = _checks.tensor(prefix, "prefix")
         _checks.require(
-            prefix.ndim in (1, 2),
-            f"prefix must have shape (given,) or (num, given), but it has shape {tuple(prefix.shape)}.",
+            prefix.ndim in (1, 2), f"prefix must have shape (given,) or (num, given), but has {tuple(prefix.shape)}."
         )
         _checks.whole(length, "length", 1)
         _checks.require(
@@ -65,15 +64,11 @@ class Condition:
             f"conditions of different lengths cannot be joined: {self.mask.shape[-1]} and {other.mask.shape[-1]}.",
         )
         rows = {c.mask.shape[0] for c in (self, other) if c.mask.ndim == 2}
-        _checks.require(
-            len(rows) < 2, f"conditions with different numbers of rows cannot be joined: {', '.join(map(str, rows))}."
-        )
+        _checks.require(len(rows) < 2, f"conditions of {' and '.join(map(str, rows))} rows cannot be joined.")
         clash = self.mask & other.mask & (self.values != other.values)
         if bool(clash.any()):
             where = int(clash.nonzero()[0][-1])
-            raise ValueError(
-                f"The two conditions clash: they give different tokens for position {where}. Drop one of them."
-            )
+            raise ValueError(f"The two conditions clash: they give different tokens for position {where}. Drop one.")
         return Condition(self.mask | other.mask, torch.where(self.mask, self.values, other.values))
 
     def rows(self, rows: slice) -> Condition:

@@ -39,10 +39,8 @@ class Diffusion(nn.Module):
 
     def __init__(self, process: Process, model: MarginalModel, codec: Codec | None = None) -> None:
         super().__init__()
-        if not isinstance(process, Process):
-            raise TypeError(f"process must be an sddm.processes.Process, but it is a {type(process).__name__}.")
-        if not isinstance(model, MarginalModel):
-            raise TypeError(f"model must be an sddm.marginals.MarginalModel, but it is a {type(model).__name__}.")
+        _checks.instance(process, Process, "process")
+        _checks.instance(model, MarginalModel, "model")
         if codec is not None:
             _checks.instance(codec, Codec, "codec")
             _checks.require(

@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     SamplerName = str
     GridName = str
 else:
-    ModelName, ProcessName, ScheduleName, SamplerName, GridName = (
-        Literal[tuple(names)] for names in choices().values()
-    )
+    ModelName, ProcessName, ScheduleName, SamplerName, GridName = (Literal[tuple(each)] for each in choices().values())
 ENERGIES = ("energy", "mlp-energy")
 MOST_STEPS, MOST_ROUNDS, MILD = 1_000_000, 1_000, 1e6
 """Numbers above which a typing error is more likely than intent; temperatures and factors beyond `MILD`, or below its

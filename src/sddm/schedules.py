@@ -148,9 +148,7 @@ class Exponential(Schedule):
     def __init__(self, low: float = 1.0, high: float = 10.0) -> None:
         self.low = _checks.positive(low, "low")
         self.high = _checks.positive(high, "high")
-        _checks.require(
-            self.high > self.low, f"high must be above low, but low is {self.low:g} and high is {self.high:g}."
-        )
+        _checks.require(self.high > self.low, f"high must be above low={self.low:g}, but it is {self.high:g}.")
 
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:
         log_ratio = math.log(self.high / self.low)

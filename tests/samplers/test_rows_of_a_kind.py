@@ -59,7 +59,7 @@ def test_a_padded_sample_has_the_law_of_the_shorter_one():
     ("options", "error", "sentence"),
     [
         ({"labels": LABELS.double()}, TypeError, "labels must be of dtype torch.int64"),
-        ({"labels": LABELS[:3]}, ValueError, r"labels must have shape \(4,\), but they have shape \(3,\)"),
+        ({"labels": LABELS[:3]}, ValueError, r"labels must have shape \(4,\), but they have \(3,\)"),
         ({"labels": LABELS - 1}, ValueError, "labels must not be negative, but they hold -1"),
         ({"padding": PADDING[:, :2]}, ValueError, r"padding must have shape \(4, 3\)"),
         ({"padding": PADDING | PADDING[1:2] | PADDING[2:3]}, ValueError, "padding leaves nothing of some samples"),

@@ -124,9 +124,7 @@ class Codec(Configurable, ABC):
         try:
             return self.encode(source.decode(tokens))
         except ValueError as error:
-            raise ValueError(
-                f"{name} holds what the model was not trained on: {error} Name other data with --data."
-            ) from error
+            raise ValueError(f"{name} holds what the model was not trained on: {error} Name other data.") from error
 
     def padded_to(self, tokens: Tokens, length: int) -> Tokens:
         """Rows padded to a length, if the codec has a token for padding."""
@@ -181,12 +179,10 @@ class Codec(Configurable, ABC):
     def check_sizes(self, highest: list[int]) -> None:
         """Check that the largest token at each position has a meaning there."""
         sizes = self.sizes or []
-        _checks.require(
-            len(highest) == len(sizes), f"tokens has {len(highest)} positions, but the data have {len(sizes)}."
-        )
-        for position, (token, size) in enumerate(zip(highest, sizes, strict=True)):
+        _checks.require(len(highest) == len(sizes), f"tokens has {len(highest)} positions, but data have {len(sizes)}.")
+        for d, (token, size) in enumerate(zip(highest, sizes, strict=True)):
             _checks.require(
-                token < size, f"tokens holds {token} at position {position}, which has values 0 to {size - 1} only."
+                token < size, f"tokens holds {token} at position {d}, which has values 0 to {size - 1} only."
             )
 
     def write(self, tokens: Tokens, path: Path) -> None:

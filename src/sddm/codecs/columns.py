@@ -122,9 +122,7 @@ class Columns(Codec):
                 target[d] = BLANK if blank else self._token(d, field)
         return known
 
-    def _token(self, d: int, value: str) -> int:
-        if value not in self._tokens[d]:
-            raise ValueError(
-                f"Column {self.names[d]!r} has no value {value!r}. Its values are {shown(self.values[d])}."
-            )
-        return self._tokens[d][value]
+    def _token(self, d: int, text: str) -> int:
+        if text not in self._tokens[d]:
+            raise ValueError(f"Column {self.names[d]!r} has no value {text!r}. Its values are {shown(self.values[d])}.")
+        return self._tokens[d][text]

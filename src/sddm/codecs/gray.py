@@ -76,6 +76,4 @@ def _check_points(points: Tensor) -> None:
         f"points must have shape (batch, {COORDINATES}), one point of the plane a row, "
         f"but it has shape {tuple(points.shape)}.",
     )
-    _checks.require(
-        bool(torch.isfinite(points).all()), "points holds NaN or infinite coordinates. Drop those rows before encoding."
-    )
+    _checks.require(bool(torch.isfinite(points).all()), "points holds NaN or infinite coordinates. Drop those rows.")

@@ -122,9 +122,7 @@ class Dataset:
         """The rows of random groups, about `wanted` rows in all."""
         assert self.groups is not None
         _, group, sizes = self.groups.unique(return_inverse=True, return_counts=True)
-        _checks.require(
-            len(sizes) >= 2, f"All rows of {self.name} are in one group, but a split needs at least 2. Give more data."
-        )
+        _checks.require(len(sizes) >= 2, f"All rows of {self.name} are in one group, but a split needs 2. Give more.")
         order = torch.randperm(len(sizes), generator=generator)
         before = sizes[order].cumsum(0) - sizes[order] / 2
         held = min(max(int((before <= wanted).sum()), 1), len(sizes) - 1)

@@ -34,10 +34,8 @@ def load(source: str | Path, *, window: int | None = None, key: str | None = Non
     read = _reader(Path(source), seed)
     options = {name: value for name, value in (("window", window), ("key", key)) if value is not None}
     for name, value in options.items():
-        able = [ending for ending, reader in file_readers().items() if _takes(reader, name)]
-        _checks.require(
-            _takes(read, name), f"{name}={value!r} was given, but only {', '.join(able)} files take a {name}."
-        )
+        able = ", ".join(ending for ending, reader in file_readers().items() if _takes(reader, name))
+        _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} files take a {name}.")
     try:
         return Dataset(*read(**options), name=Path(source).name)
     except MemoryError:

@@ -54,9 +54,8 @@ class Curve(Densities):
         """What the horizontal axis shows."""
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        lines = [
-            [r["row"], with_error(r["figures"]["mmd_many"], r["figures"]["mmd_many_standard_error"])] for r in results
-        ]
+        figures = [(r["row"], r["figures"]) for r in results]
+        lines = [[row, with_error(f["mmd_many"], f["mmd_many_standard_error"])] for row, f in figures]
         table = markdown([self.title, f"MMD x 1e4 on {DENSITY}"], lines)
         command = f"`sddm reproduce {type(self).__name__.lower()} --scale {self.scale}`"
         many = self.rows[next(iter(self.rows))].many

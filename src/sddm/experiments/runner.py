@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import platform
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,7 @@ def _finished(path: Path, recipe: Any) -> dict[str, Any] | None:
 
 
 def _matches(cell: Cell, patterns: Sequence[str]) -> bool:
-    return not patterns or any(
-        fnmatch.fnmatchcase(cell.name, p) or p in (cell.row, cell.column, cell.name) for p in patterns
-    )
+    return not patterns or any(fnmatchcase(cell.name, p) or p in (cell.row, cell.column, cell.name) for p in patterns)
 
 
 def _say(text: str) -> None:

@@ -70,9 +70,7 @@ TRANSFORMER = replace(
     model=ModelConfig(width=32, layers=3, heads=2, mlp=128, time_scale=10.0, input_gain=25.0, film_blocks=1),
 )
 # A pass predicts one position, not 32. So gradients are noisier, and the learning rate is lower.
-MASKED = TRANSFORMER.but(
-    model={"model": "masked"}, training={"steps": 6_000, "learning_rate": 4e-3, "num_positions": 1}
-)
+MASKED = TRANSFORMER.but(model={"model": "masked"}, training={"steps": 6000, "learning_rate": 4e-3, "num_positions": 1})
 ABLATION = {
     "energy": MASKED.but(
         model={"model": "energy", "fading": True}, training={"steps": 800, "batch_size": 192, "num_positions": 4}

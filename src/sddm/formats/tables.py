@@ -39,7 +39,7 @@ def read_csv(path: Path) -> tuple[list[str], Rows]:
     for number, fields in lines[1:]:
         if len(fields) != len(names):
             raise ValueError(
-                f"Line {number} of {str(path)!r} has {_counted(len(fields), 'field')}, "
+                f"Line {number} of {str(path)!r} has {len(fields)} field{'s' * (len(fields) != 1)}, "
                 f"but the header has {len(names)}. Correct the line, or quote fields that hold commas."
             )
     return names, _some([fields for _, fields in lines[1:]], path)
@@ -132,10 +132,6 @@ def _check_header(names: Sequence[str], path: Path) -> None:
 def _some(rows: Rows, path: Path) -> Rows:
     _checks.require(len(rows) > 0, f"{str(path)!r} has a header but no rows. Give at least one row.")
     return rows
-
-
-def _counted(num: int, noun: str) -> str:
-    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
 
 
 def _pyarrow(module: str, path: Path) -> Any:

@@ -89,15 +89,15 @@ def read_sequences(path: Path) -> list[str]:
     found = read_lines(path)
     lengths = [len(line) for line in found]
     longest, padded = max(lengths), max(lengths) * len(found)
-    advice = "pass --window N to cut the text into windows of N characters."
+    advice = "--window N to cut the text into windows of N characters."
     if longest > MAX_LINE:
         raise ValueError(
-            f"{_longest_line(path)} has {longest} characters, but a line may have at most {MAX_LINE}. P{advice[1:]}"
+            f"{_longest_line(path)} has {longest} characters, but lines have at most {MAX_LINE}. Pass {advice}"
         )
     if padded > max(MOST_PADDED, 2 * sum(lengths)):
         raise ValueError(
             f"{_longest_line(path)} has {longest} characters. With all {len(found)} lines of the file padded to its "
-            f"length, there would be {padded} tokens, most of them padding. Cut the longest lines, or {advice}"
+            f"length, there would be {padded} tokens, most of them padding. Cut the longest lines, or pass {advice}"
         )
     return found
 

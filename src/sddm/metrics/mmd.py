@@ -87,17 +87,14 @@ def hamming_mmd(
     x, y = _checks.tokens(x, 2**53, "x"), _checks.tokens(y, 2**53, "y")
     for rows, name in ((x, "x"), (y, "y")):
         _checks.require(
-            len(rows) >= 2,
-            f"{name} must have at least 2 rows to form a pair, but it has {len(rows)}. Give more samples.",
+            len(rows) >= 2, f"{name} must have at least 2 rows to form a pair, but it has {len(rows)}. Give more."
         )
     _checks.require(
         x.shape[1] == y.shape[1],
         f"x and y must have the same number of positions, but x has {x.shape[1]} and y has {y.shape[1]}. "
         "Cut or pad the rows of one of them.",
     )
-    _checks.require(
-        x.device == y.device, f"x is on device {x.device}, but y is on {y.device}. Move y with y.to('{x.device}')."
-    )
+    _checks.require(x.device == y.device, f"x is on device {x.device}, but y is on {y.device}. Use y.to('{x.device}').")
     bandwidth = _checks.positive(bandwidth, "bandwidth")
     chunk = _checks.whole(chunk, "chunk", least=1)
     _checks.require(

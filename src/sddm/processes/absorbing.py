@@ -7,7 +7,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
-from sddm.processes.base import Process, check_schedule
+from sddm.processes.base import Process
 from sddm.randomness import Randomness
 from sddm.schedules import Schedule
 from sddm.shapes import Laws, Tau, Tokens
@@ -21,7 +21,7 @@ class Absorbing(Process):
 
     def __init__(self, num_states: int, schedule: Schedule) -> None:
         self.num_states = _checks.whole(num_states, "num_states", 1)
-        self.schedule = check_schedule(schedule)
+        self.schedule = _checks.instance(schedule, Schedule, "schedule")
 
     @property
     def mask(self) -> int:

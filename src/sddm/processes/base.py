@@ -17,7 +17,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Float64
@@ -209,7 +209,7 @@ class Process(Configurable, ABC):
     def with_schedule(self: Kind, schedule: Schedule) -> Kind:
         """The same process with another schedule."""
         other = copy.copy(self)
-        other.schedule = check_schedule(schedule)
+        other.schedule = _checks.instance(schedule, Schedule, "schedule")
         return other
 
     # ---- shared by the library -------------------------------------------------------------------------------------
@@ -241,11 +241,3 @@ class Undoable(Protocol):
     def pull_by(self, p: Laws, tau: Tau) -> Laws:
         """The law whose push by tau is p, up to a factor. If p is not a push, negative values become 0."""
         ...
-
-
-def check_schedule(schedule: Any) -> Schedule:
-    if not isinstance(schedule, Schedule):
-        raise TypeError(
-            f"schedule must be an sddm.schedules.Schedule such as Constant(1.0), but it is a {type(schedule).__name__}."
-        )
-    return schedule

@@ -16,7 +16,7 @@ from torch import Tensor
 from sddm import _checks
 from sddm._precision import full_precision
 from sddm.config import as_float64
-from sddm.processes.base import Process, check_schedule
+from sddm.processes.base import Process
 from sddm.schedules import Schedule
 from sddm.shapes import Laws, Tau, Tokens
 
@@ -37,7 +37,7 @@ class DenseProcess(Process):
         schedule: Schedule,
         prior: Float64[Tensor, "symbols"] | None = None,
     ) -> None:
-        self.schedule = check_schedule(schedule)
+        self.schedule = _checks.instance(schedule, Schedule, "schedule")
         self.rate_matrix = rate_matrix
         self.num_states = rate_matrix.shape[0]
         stationary = stationary_law(rate_matrix)
@@ -192,8 +192,7 @@ def check_rate_matrix(Q: Tensor) -> Float64[Tensor, "symbols symbols"]:
 
 def _check_prior(law: Tensor, num_states: int) -> Float64[Tensor, "symbols"]:
     _checks.require(
-        tuple(law.shape) == (num_states,),
-        f"prior must have shape ({num_states},), but it has shape {tuple(law.shape)}.",
+        tuple(law.shape) == (num_states,), f"prior must have shape ({num_states},), but it has {tuple(law.shape)}."
     )
     _checks.require(
         bool((law >= 0).all()) and abs(float(law.sum()) - 1) < 1e-6,

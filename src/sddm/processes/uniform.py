@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from sddm import _checks
-from sddm.processes.base import Process, check_schedule
+from sddm.processes.base import Process
 from sddm.randomness import Randomness
 from sddm.schedules import Schedule
 from sddm.shapes import Laws, Tau, Tokens
@@ -23,7 +23,7 @@ class Uniform(Process):
 
     def __init__(self, num_states: int, schedule: Schedule) -> None:
         self.num_states = _checks.whole(num_states, "num_states", 2)
-        self.schedule = check_schedule(schedule)
+        self.schedule = _checks.instance(schedule, Schedule, "schedule")
 
     @property
     def gap(self) -> float:
