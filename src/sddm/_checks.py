@@ -165,7 +165,7 @@ def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = No
 
 
 def labels(value: Any, rows: int, name: str = "labels") -> Tensor:
-    """Check the classes of so many rows: whole numbers from 0."""
+    """Check the classes of the rows: whole numbers from 0."""
     value = tensor(value, name)
     if value.dtype != torch.int64:
         raise TypeError(f"{name} must be of dtype torch.int64, but they are of {value.dtype}.")

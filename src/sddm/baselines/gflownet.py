@@ -37,7 +37,7 @@ class Fillings(NamedTuple):
     """The position that each step fills."""
 
     def state(self, steps: int) -> Int[Tensor, "batch dim"]:
-        """The state after so many steps."""
+        """The state after this number of steps."""
         return self.rows.scatter(1, self.order[:, steps:], VOID)
 
     def states(self) -> Int[Tensor, "batch states dim"]:
@@ -112,7 +112,7 @@ class Policy(nn.Module):
     def fill(
         self, states: Int[Tensor, "batch dim"], steps: int, generator: torch.Generator, exploration: float = 0.0
     ) -> tuple[Int[Tensor, "batch dim"], Int[Tensor, "batch steps"]]:
-        """Follow P_F for so many steps: the states then, and the positions that were filled, in order.
+        """Follow P_F for a number of steps: the states then, and the positions that were filled, in order.
 
         exploration: the probability with which a step takes any filling that is possible.
         """

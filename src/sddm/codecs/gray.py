@@ -73,7 +73,6 @@ def _check_points(points: Tensor) -> None:
         raise TypeError(f"points must be a floating-point tensor, but it is of {points.dtype}. Use points.double().")
     _checks.require(
         points.ndim == 2 and points.shape[1] == COORDINATES,
-        f"points must have shape (batch, {COORDINATES}), one point of the plane a row, "
-        f"but it has shape {tuple(points.shape)}.",
+        f"points must have shape (batch, {COORDINATES}), one point a row, but it has shape {tuple(points.shape)}.",
     )
     _checks.require(bool(torch.isfinite(points).all()), "points holds NaN or infinite coordinates. Drop those rows.")

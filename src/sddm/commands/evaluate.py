@@ -21,7 +21,7 @@ from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
 
 MOST = {"num_times": 10_000, "samples": 1_000_000, "steps": 1_000_000, "seed": MAX_SEED}
-"""Numbers beyond which a slip of the finger is likelier than a wish, or memory ends."""
+"""Numbers above which a typing error is more likely than intent, or memory does not suffice."""
 COMPARED = 10_000_000
 """How many tokens of the data enter the comparison with samples, if there are fewer samples."""
 

@@ -91,8 +91,6 @@ DENSITIES: dict[str, Density] = {
     "checkerboard": checkerboard,
 }
 """The densities by the names under which results are reported."""
-
-
 REACH = 4.5
 """Nearly all points of all densities lie within [-REACH, REACH]^2."""
 

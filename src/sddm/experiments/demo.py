@@ -50,7 +50,7 @@ class DemoConfig:
 
 def run(config: DemoConfig) -> dict[str, float]:
     """Run the demonstration and return its figures (MMD in units of 1e-4)."""
-    toy = Toy(config.density)
+    toy, num = Toy(config.density), config.samples
     sampling, fresh = (generator_of(config.seed, purpose, 0) for purpose in ("sampling", "fresh data"))
     recipe = RECIPE.but(
         training={"steps": config.steps, "seed": config.seed}, sampling={"steps": config.sampling_steps}
@@ -63,15 +63,11 @@ def run(config: DemoConfig) -> dict[str, float]:
 
     trained = recipe.trained(rows, toy.num_states, toy.length)
     path = Trajectory(every=max(1, config.sampling_steps // 6))
-    tokens = recipe.sampling.sample(trained, config.samples, generator=sampling, callback=path)
-    model, floor = (
-        hamming_mmd(x, toy.tokens(config.samples, fresh)) for x in (tokens, toy.tokens(config.samples, fresh))
-    )
+    tokens = recipe.sampling.sample(trained, num, generator=sampling, callback=path)
+    model, floor = (hamming_mmd(x, toy.tokens(num, fresh)) for x in (tokens, toy.tokens(num, fresh)))
 
-    side_by_side(
-        [("data", _points(toy, toy.tokens(config.samples, fresh))), ("samples", _points(toy, tokens))],
-        config.out / "samples.png",
-    )
+    panels = [("data", _points(toy, toy.tokens(num, fresh))), ("samples", _points(toy, tokens))]
+    side_by_side(panels, config.out / "samples.png")
     strip(path.times, [_points(toy, x) for x in path.tokens], config.out / "reverse.png")
     trained.save_pretrained(config.out / "model")
     figures = {
@@ -79,10 +75,10 @@ def run(config: DemoConfig) -> dict[str, float]:
         "mmd_standard_error": model.standard_error * 1e4,
         "data_against_data": floor.value * 1e4,
         "data_against_data_standard_error": floor.standard_error * 1e4,
-        "samples": config.samples,
+        "samples": num,
     }
     (config.out / "figures.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print(f"MMD x 1e4 at {config.samples} samples, with its standard error:")
+    print(f"MMD x 1e4 at {num} samples, with its standard error:")
     print(f"  samples against data  {model.value * 1e4:+.3f} +- {model.standard_error * 1e4:.3f}")
     print(f"  data against data     {floor.value * 1e4:+.3f} +- {floor.standard_error * 1e4:.3f}")
     print(f"Pictures: {config.out / 'samples.png'} and {config.out / 'reverse.png'}; model: {config.out / 'model'}")

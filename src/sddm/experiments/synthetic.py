@@ -48,7 +48,6 @@ PAPER = {
 }
 """The paper's figures by row, in the order of `DENSITIES`."""
 
-
 ENERGY_MLP = Recipe(
     ModelConfig(model="mlp-energy", fading=True, time_scale=10.0, input_gain=4.0),
     TrainingConfig(

@@ -22,7 +22,7 @@ class Energy(MarginalModel):
         prior(c) exp(-a(t) f([c, x_t^{\\d}], t)),        a(t) the share of the data that is left.
 
     Under much noise, p_t differs from the prior by a part of order a(t), and sampling divides by a(t) what the network
-    gets wrong of it. With the factor outside, f has to say something of order 1 at all times.
+    gets wrong of it. With the factor outside, f is of order 1 at all times.
     """
 
     by_position = True

@@ -43,9 +43,9 @@ from torch.nn.functional import one_hot, pad
 
 from sddm import _checks
 
+Block = Float[Tensor, "rows columns"]
 MAX_PRODUCT_STATES = 16
 """Up to this many states, a product of one-hot rows counts agreements faster than comparisons do."""
-
 MIN_ROWS_FOR_ERROR = 4
 """V_xx divides by n - 3."""
 
@@ -105,11 +105,9 @@ def hamming_mmd(
     if groups is not None:
         groups = _checks.groups(groups, x)
     num_states = max(2, 1 + int(x.max()), 1 + int(y.max()))
-    kernel: _LogKernel = (
-        _Products(num_states, x.shape[1], bandwidth, dtype)
-        if num_states <= MAX_PRODUCT_STATES
-        else _Comparisons(bandwidth, dtype)
-    )
+    kernel: _LogKernel = _Comparisons(bandwidth, dtype)
+    if num_states <= MAX_PRODUCT_STATES:
+        kernel = _Products(num_states, x.shape[1], bandwidth, dtype)
     of_x, of_y = _Units(x, groups), _Units(y)
     xx = _within(of_x, kernel, chunk)
     yy = _within(of_y, kernel, chunk)
@@ -195,7 +193,7 @@ class _Units:
         firsts = range(0, len(self), num)
         return [(slice(i, j), slice(ends[i], ends[j])) for i in firsts for j in [min(i + num, len(self))]]
 
-    def means(self, block: Float[Tensor, "rows columns"], units: slice) -> Float[Tensor, "units columns"]:
+    def means(self, block: Block, units: slice) -> Float[Tensor, "units columns"]:
         """The mean over the rows of each unit."""
         if not self.grouped:
             return block
@@ -246,7 +244,7 @@ def _blocks(
             yield i, j, y.means(block.T, j).T
 
 
-def _sum_of_squares(block: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
+def _sum_of_squares(block: Block) -> Float[Tensor, ""]:
     """Of no more than 2^18 entries at a time, so that float32 does not lose the small differences between them."""
     return torch.stack([part.dot(part) for part in block.flatten().split(1 << 18)]).double().sum()
 
@@ -277,12 +275,7 @@ class _Products:
             return pad(2 * tokens.to(self.dtype) - 1, (0, 1), value=1.0)
         return pad(one_hot(tokens, self.num_states).flatten(start_dim=1).to(self.dtype), (0, 1), value=1.0)
 
-    def fill(
-        self,
-        left: Float[Tensor, "rows features"],
-        right: Float[Tensor, "columns features"],
-        out: Float[Tensor, "rows columns"],
-    ) -> Float[Tensor, "rows columns"]:
+    def fill(self, left: Float[Tensor, "rows features"], right: Float[Tensor, "columns features"], out: Block) -> Block:
         left = self.scale * left
         left[:, -1] *= -self.dim
         return torch.mm(left, right.T, out=out)
@@ -297,10 +290,5 @@ class _Comparisons:
     def features(self, tokens: Int[Tensor, "rows dim"]) -> Float64[Tensor, "rows dim"]:
         return tokens.double()
 
-    def fill(
-        self,
-        left: Float64[Tensor, "rows dim"],
-        right: Float64[Tensor, "columns dim"],
-        out: Float[Tensor, "rows columns"],
-    ) -> Float[Tensor, "rows columns"]:
+    def fill(self, left: Float64[Tensor, "rows dim"], right: Float64[Tensor, "columns dim"], out: Block) -> Block:
         return torch.mul(torch.cdist(left, right, p=0.0), -self.bandwidth, out=out)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sddm.shapes import Tokens
+from sddm.shapes import Times, Tokens
 
 TIME_SCALE = 1000.0
 """Times in [0, 1] are multiplied by this, so that the fastest sinusoid separates times 0.001 apart."""
@@ -27,9 +27,7 @@ def sinusoidal(t: Float[Tensor, "batch"], width: int, scale: float = TIME_SCALE)
     return F.pad(torch.cat([phase.sin(), phase.cos()], dim=1).float(), (0, width - 2 * half))
 
 
-def time_token(
-    t: Float64[Tensor, "batch"], like: Float[Tensor, "batch dim width"], scale: float
-) -> Float[Tensor, "batch 1 width"]:
+def time_token(t: Times, like: Float[Tensor, "batch dim width"], scale: float) -> Float[Tensor, "batch 1 width"]:
     """The time as one more token for the sequence `like`."""
     return sinusoidal(t, like.shape[-1], scale).to(like.dtype)[:, None]
 

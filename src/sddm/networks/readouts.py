@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float, Float64
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from sddm.networks.embeddings import sinusoidal
 from sddm.networks.feedforward import feedforward
 from sddm.networks.sizes import Sizes
+from sddm.shapes import Times
 
 
 class FiLMReadout(nn.Module):
@@ -25,9 +26,7 @@ class FiLMReadout(nn.Module):
         self.films = nn.ModuleList(nn.Linear(4 * sizes.width, 2 * features) for _ in range(blocks))
         self.logits = nn.Linear(features, num_classes)
 
-    def forward(
-        self, x: Float[Tensor, "batch num features"], t: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch num classes"]:
+    def forward(self, x: Float[Tensor, "batch num features"], t: Times) -> Float[Tensor, "batch num classes"]:
         time = self.time(sinusoidal(t, self.time_width, self.time_scale).to(self.logits.weight.dtype))
         for residual, norm, film in zip(self.residual, self.norms, self.films, strict=True):
             scale, shift = film(time)[:, None].chunk(2, dim=-1)
@@ -42,9 +41,7 @@ class MLPReadout(nn.Module):
         super().__init__()
         self.mlp = feedforward(features, hidden, num_classes)
 
-    def forward(
-        self, x: Float[Tensor, "batch num features"], t: Float64[Tensor, "batch"]
-    ) -> Float[Tensor, "batch num classes"]:
+    def forward(self, x: Float[Tensor, "batch num features"], t: Times) -> Float[Tensor, "batch num classes"]:
         return self.mlp(x)
 
 

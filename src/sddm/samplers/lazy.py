@@ -24,8 +24,8 @@ from sddm.shapes import Times, Tokens
 MANY = 0.5
 """Where more than this share of the positions is asked for, all are."""
 TOGETHER = 2
-"""Where so many are asked for in a row on average, rows with as many go together, since an energy shares work between
-the positions of a row; where fewer, each position is a row of its own."""
+"""If at least this many positions a row are needed on average, rows with the same number are evaluated together, since
+an energy shares work between positions. Below, each position is a row of its own."""
 
 
 @dataclass(frozen=True)
