@@ -195,13 +195,10 @@ class Codec(Configurable, ABC):
     def read_condition(self, path: Path, length: int) -> Tokens:
         """Read conditions, one sample a row; -1 is a blank, and short rows are filled up with blanks."""
         reader = _by_ending(self.condition_readers(), path, "A condition can be read from")
-        _checks.require(
-            self.sizes is None or len(self.sizes) == length,
-            f"length={length} was given, but the data have {len(self.sizes or [])} positions.",
-        )
+        sizes = self.sizes or [self.num_states] * length
+        _checks.require(len(sizes) == length, f"length={length} was given, but the data have {len(sizes)} positions.")
         readable(path)
         rows = reader(path)
-        sizes = self.sizes or [self.num_states] * length
         for number, row in enumerate(rows, start=1):
             _checks.require(
                 len(row) <= length,
