@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from hashlib import blake2b
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from sddm.formats import arrays
 
 PIECE = 1 << 20
-"""How many bytes of an array are processed at once."""
+"""How many tokens of an array are processed at once."""
 HASHED_WHOLE, HASHED_OF_PIECE = 1 << 26, 1 << 12
 """A fingerprint hashes all tokens up to this number; of more, the sum of each piece and this many bytes at its end."""
 
@@ -36,7 +37,12 @@ class TokenArray:
         self.values = array
         self._chosen: Tensor | None = None
         self._gaps: Tensor | None = None
-        extremes = [(piece.min(), piece.max()) for piece in self.pieces()]
+        extremes, hasher = [], blake2b(digest_size=16)
+        for piece in self.pieces():  # one pass for all that has to be known: a cold file is slow to read
+            extremes.append((piece.min(), piece.max()))
+            if array.size > HASHED_WHOLE:
+                _add_summary(hasher, piece, array.dtype)
+        self._summary, self._summarised = hasher.digest(), array.dtype
         self.low, self.high = int(min(low for low, _ in extremes)), int(max(high for _, high in extremes))
         """The smallest and the largest token of the array, which also bound those of its views."""
         if self._mapping is None:
@@ -76,8 +82,8 @@ class TokenArray:
         return self.select(torch.ones(len(self), dtype=torch.bool).index_fill(0, rows, False).nonzero().squeeze(1))
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """All rows in order, a mebibyte at a time, in their stored type."""
-        size = max(1, PIECE // (self.values.itemsize * self.shape[1]))
+        """All rows in order, a million tokens at a time, in their stored type."""
+        size = max(1, PIECE // self.shape[1])
         for first in range(0, len(self), size):
             last = min(first + size, len(self))
             whole = len(self) == len(self.values)
@@ -97,11 +103,13 @@ class TokenArray:
                 hasher.update(np.ascontiguousarray(piece, "<i8").data)
             return
         kind = np.min_scalar_type(self.high).newbyteorder("<")
+        if len(self) == len(self.values) and kind == self._summarised:
+            hasher.update(self._summary)
+            return
+        own = blake2b(digest_size=16)
         for piece in self.pieces():
-            data = np.ascontiguousarray(piece, kind).reshape(-1).view(np.uint8)
-            words = data[: len(data) // 8 * 8].view("<u8")
-            hasher.update(int(words.sum(dtype=np.uint64)).to_bytes(8, "little"))
-            hasher.update(data[-HASHED_OF_PIECE:].data)
+            _add_summary(own, piece, kind)
+        hasher.update(own.digest())
 
     def _view(self, **rows: Tensor | None) -> TokenArray:
         view = object.__new__(TokenArray)
@@ -123,3 +131,11 @@ class TokenArray:
         if hasattr(mmap, "MADV_DONTNEED"):
             self._mapping.madvise(mmap.MADV_DONTNEED)
         return found
+
+
+def _add_summary(hasher: Any, piece: np.ndarray, kind: np.dtype[Any]) -> None:
+    """Add the sum and the end of a piece, in this type, to a hash."""
+    data = np.ascontiguousarray(piece, kind).reshape(-1).view(np.uint8)
+    words = data[: len(data) // 8 * 8].view("<u8")
+    hasher.update(int(words.sum(dtype=np.uint64)).to_bytes(8, "little"))
+    hasher.update(data[-HASHED_OF_PIECE:].data)

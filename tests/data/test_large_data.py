@@ -126,11 +126,17 @@ def test_any_other_token_changes_the_fingerprint_of_large_data(monkeypatch):
     assert Dataset.from_tokens(rows[::-1]).fingerprint() not in known
 
 
-def test_the_fingerprint_of_large_data_does_not_depend_on_the_type_of_the_file(monkeypatch):
+def test_the_fingerprint_of_large_data_does_not_depend_on_the_type_of_the_file(monkeypatch, tmp_path):
     fingerprints_in_pieces(monkeypatch)
     monkeypatch.setattr(arrays, "MAPPED_FROM", 0)
     rows = np.random.default_rng(0).integers(200, size=(77, 101))
-    assert len({Dataset.from_tokens(rows.astype(kind)).fingerprint() for kind in ("u1", ">i2", "i8")}) == 1
+    known = set()
+    for kind in ("u1", ">i2", "i8"):
+        np.save(tmp_path / f"{kind[1:]}.npy", rows.astype(kind))
+        data = load(tmp_path / f"{kind[1:]}.npy")
+        assert data.tokens.in_file
+        known |= {data.fingerprint(), Dataset.from_tokens(rows.astype(kind)).fingerprint()}
+    assert len(known) == 1
 
 
 @pytest.mark.parametrize("num", [2**24 + 1, 40_000_000])

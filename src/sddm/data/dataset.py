@@ -91,8 +91,8 @@ class Dataset:
     def fingerprint(self) -> str:
         """A hash of the tokens and their meaning, whatever the name of the file.
 
-        Of more than 2^26 tokens, only the sum and the end of each mebibyte are hashed: any changed token changes the
-        hash, but swapping rows within a mebibyte may not.
+        Of more than 2^26 tokens, only the sum and the end of each million are hashed: any changed token changes the
+        hash, but swapping rows within a million may not.
         """
         meaning = describe(self.codec, {kind: name for name, kind in CODECS.items()})
         hasher = blake2b(digest_size=16)
