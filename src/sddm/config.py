@@ -1,4 +1,4 @@
-"""Objects that can be written to JSON and built again, as they keep what their constructors were given.
+"""Objects that keep the arguments of their constructors, so that they can be written to JSON and built again.
 
 `describe` turns a `Configurable`, and those inside it, into plain JSON; `build` turns that back, with one table that
 maps names to classes.
@@ -25,7 +25,7 @@ class Configurable:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What builds the same object again."""
+        """The arguments that build the same object again."""
         kept = {}
         for name, parameter in list(inspect.signature(type(self).__init__).parameters.items())[1:]:
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -6,14 +6,14 @@ p_T is the law that sampling starts from. With given positions it bounds -log p(
 sums are over the free positions.
 
 Times. The integrand is as large as beta(t), grows like log B(0, t) near 0, and falls as fast as the data are forgotten.
-So times are not uniform in t but in u, where u^2 is in proportion to the share of the data that is gone,
-1 - exp(-gap B(0, t)). A model of x_t need not forget: for one, u^2 is in proportion to B(0, t). Multiplied by dt/du the
-integrand is bounded for every schedule.
+So times are not uniform in t but in u, where u^2 is proportional to the share of the data that is gone,
+1 - exp(-gap B(0, t)). For a model of x_t, which need not forget, u^2 is proportional to B(0, t). Multiplied by dt/du,
+the integrand is bounded for every schedule.
 
-The error. `REPLICATES` times over, the integral is estimated anew, each time with one time in each of
+The error. The integral is estimated `REPLICATES` times, independently, each with one time in each of the
 num_times / REPLICATES strata of u. The estimate is the mean of these independent replicates, and its error comes from
 their spread, which is itself an estimate: 2 standard deviations of the mean cover the truth less often than 95.4%. The
-standard error is therefore stretched by `stretch`, so that +-2 of it do.
+standard error is therefore multiplied by `stretch`, so that +-2 of it do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LEAST_LOG_SHARE = 30.0
 
 
 def stretch(freedom: float) -> float:
-    """Half the quantile of Student's t with so many degrees of freedom that belongs to 2 standard deviations of a
+    """Half the quantile of Student's t with these degrees of freedom that covers as much as 2 standard deviations of a
     normal law, by the expansion of Cornish and Fisher (right to 1e-3 from 7 degrees of freedom on)."""
     return 1 + 1.25 / freedom + 1.53125 / freedom**2 + 2.859375 / 2 / freedom**3
 
@@ -60,7 +60,7 @@ class Bound(NamedTuple):
 
     nats: Float64[Tensor, "batch"]
     standard_error: Float64[Tensor, "batch"]
-    """+-2 of it cover the bound that is estimated in 95% of the cases."""
+    """+-2 standard errors cover the exact bound in 95% of the cases."""
     free: Int[Tensor, "batch"]
     """How many positions of each row are scored: those that are neither given nor padding."""
 
@@ -161,14 +161,14 @@ def _times(diffusion: Diffusion, u: Float64[Tensor, "times"]) -> tuple[Times, Fl
 
 
 def _integrand(diffusion: Diffusion, noised: NoisedBatch, randomness: Stream) -> Float64[Tensor, "batch"]:
-    """An estimate of E sum_d ct_elbo_d for each row, without bias and bounded but for logarithms.
+    """An estimate of E sum_d ct_elbo_d for each row: unbiased, and bounded up to logarithms.
 
-    A model that does not see its own token has the expectation over x_t^d taken exactly. For one that does, x_t^d is
+    If the model does not see its own token, the expectation over x_t^d is taken exactly. If it does, x_t^d is
     drawn, and a position that moved, x_t^d != x_0^d, has a value of order 1/t with a probability of order t: no finite
-    variance. So one more position d is drawn and moved by force, d with probability m_d / M, where m_d is the
-    probability to have moved and M their sum. The M positions that moved by themselves on average, and the one, have
-    the same law. Their values count M / (1 + M) each, so that the sum of their weights is M on average, and the product
-    with a value of order 1/t is bounded.
+    variance. So one more position d is drawn and changed on purpose, d with probability m_d / M, where m_d is the
+    probability to have moved and M their sum. The positions that moved by themselves (M on average) and this one
+    have the same law. Their values count M / (1 + M) each, so that the sum of their weights is M on average, and
+    the product with a value of order 1/t is bounded.
     """
     values = ct_elbo.at(diffusion, noised).double()
     if not diffusion.model.sees_own_token:
