@@ -302,6 +302,15 @@ def test_what_processes_leave_that_are_killed_while_they_write_is_removed_by_the
         assert sorted(path.name for path in folder.iterdir()) == ["other.txt", "weights.safetensors"]
 
 
+def test_what_a_killed_run_left_is_removed_when_it_goes_on(run, capsys):
+    left = [run / ".sddm-a.tmp", run / "checkpoints" / ".sddm-b.tmp"]
+    for path in left:
+        path.mkdir()
+        (path / "half.safetensors").write_bytes(b"half")
+    assert ends(["train", "--out", run, "--resume"], capsys)[0] == 0
+    assert not any(path.exists() for path in left)
+
+
 def test_what_another_process_is_writing_is_left_alone(tmp_path):
     with _files.replacing(tmp_path / "a.txt") as aside:
         aside.write_text("a")

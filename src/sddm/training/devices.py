@@ -52,10 +52,19 @@ def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
 
 @contextmanager
 def claimed(processes: Accelerator, folder: Path | None) -> Iterator[None]:
-    """Inside, no other job may write to the folder of a run: the main process holds its lock for all of them."""
+    """Inside, no other job may write to the folder of a run: the main process holds its lock for all of them.
+
+    What a job that was killed left in the folder is deleted.
+    """
     with ExitStack() as stack:
+
+        def claim(folder: Path) -> None:
+            stack.enter_context(_files.locked(folder, folder))
+            for place in (folder, *(inside for inside in folder.iterdir() if inside.is_dir())):
+                _files.remove_leftovers(place)
+
         if folder is not None:
-            on_main(processes, lambda: stack.enter_context(_files.locked(folder, folder)))
+            on_main(processes, lambda: claim(folder))
         yield
 
 
