@@ -108,7 +108,7 @@ class Watched(MarginalModel):
         self.asked = []
 
     def forward(self, process, query):
-        self.asked.append({**vars(query), "training": self.training})
+        self.asked.append({**query._asdict(), "training": self.training})
         return self.inner(process, query)
 
     @property

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -272,7 +271,7 @@ def test_padding_counts_nothing_and_is_told_to_the_model(loss, generator):
     class Padded(Watched):
         def forward(self, process, query):
             self.padding = query.padding
-            return super().forward(process, replace(query, padding=None))
+            return super().forward(process, query._replace(padding=None))
 
     watched = Padded(Oracle.from_joint(LAW.reshape(3, 3)))
     padding = torch.tensor([[False, True]]).expand(20, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,9 +12,10 @@ from torch import Tensor
 from sddm.shapes import Asked, Tokens
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(NamedTuple):
     """Asks for the law of each of some positions, given the tokens of all other positions at time t.
+
+    A named tuple, which torch.compile takes apart and puts together without a graph break.
 
     >>> query = Query(xt, t, given=mask)
     >>> query.at(positions), query.rows(slice(8)), query.repeated(3)
@@ -52,11 +53,11 @@ class Query:
 
     def at(self, positions: Asked | None) -> Query:
         """The same question about these positions."""
-        return replace(self, positions=positions)
+        return self._replace(positions=positions)
 
     def holding(self, xt: Tokens, t: Float[Tensor, "batch"] | None = None) -> Query:
         """The same question about other tokens, and at another time."""
-        return replace(self, xt=xt, t=self.t if t is None else t)
+        return self._replace(xt=xt, t=self.t if t is None else t)
 
     def rows(self, rows: slice | Tensor) -> Query:
         """Some rows of the batch."""
@@ -70,17 +71,12 @@ class Query:
         """The same question on another device."""
         return self._each(lambda part: part.to(device))
 
-    @property
-    def shape(self) -> torch.Size:
-        return self.xt.shape
-
     def split(self, rows: int, dim: int = 0) -> Sequence[Query]:
         """Pieces of this many rows."""
         return [self.rows(slice(first, first + rows)) for first in range(0, len(self.xt), rows)]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Query:
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Query(**{name: change(part) for name, part in parts.items() if part is not None})
+        return Query(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
 
 
 def at_positions(values: Tensor, positions: Asked | None) -> Tensor:

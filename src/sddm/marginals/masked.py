@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from jaxtyping import Float
@@ -51,4 +50,4 @@ class Masked(MarginalModel):
         given = query.given
         if given is not None:  # a hidden token tells nothing, not even that it was clean
             given = given.scatter(1, query.places, False)
-        return self.network(replace(query, xt=hidden, given=given))
+        return self.network(query._replace(xt=hidden, given=given))

@@ -27,10 +27,10 @@ def in_chunks(
     When a gradient is wanted, each piece is run again in the backward pass instead of being kept, so that the memory is
     that of one piece in both directions.
     """
-    first = next(a for a in arguments if a is not None)
-    if first.shape[dim] <= rows:
+    size = next(a.xt if isinstance(a, Query) else a for a in arguments if a is not None).shape[dim]
+    if size <= rows:
         return function(*arguments)
-    count = -(-first.shape[dim] // rows)
+    count = -(-size // rows)
     pieces = zip(*[[None] * count if a is None else a.split(rows, dim) for a in arguments], strict=True)
     if torch.is_grad_enabled():
         return torch.cat([checkpoint(function, *piece, use_reentrant=False) for piece in pieces], dim)

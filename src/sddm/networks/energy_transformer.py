@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from jaxtyping import Float
 from torch import Tensor
 
@@ -31,7 +29,7 @@ class TransformerEnergy(EnergyNetwork):
 
     def forward(self, query: Query) -> Float[Tensor, "batch"]:
         """f(x, t); the average leaves out padded positions."""
-        features = self.body(query.at(None))
+        features = self.body(query._replace(positions=None))
         if query.padding is None:
             pooled = features.mean(1)
         else:
@@ -47,7 +45,7 @@ class TransformerEnergy(EnergyNetwork):
         neighbours = query.xt[:, None].repeat(1, copies, 1)
         where = places.repeat_interleave(others, dim=1)
         neighbours[:, 1:].scatter_(2, where[..., None], other_values(here, self.num_tokens).flatten(1)[..., None])
-        all_rows = replace(query.at(None).repeated(copies), xt=neighbours.flatten(0, 1))
+        all_rows = query.repeated(copies)._replace(xt=neighbours.flatten(0, 1), positions=None)
         rows = max(1, at_once(self.chunk_tokens, query.xt.device) // (query.xt.shape[1] + 1))
         energies = in_chunks(self.forward, (all_rows,), rows).reshape(batch, copies)
         return with_own_value(energies[:, 1:].unflatten(1, (num, others)), energies[:, 0], here)
