@@ -35,14 +35,14 @@ class Wrapper(MarginalModel):
 
     @abstractmethod
     def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
-        """The answers of the inner model, changed."""
+        """What this model answers, from the answers of the inner model."""
 
 
 class Restricted(Wrapper):
     """p_{0|t}(X_0^d = c | x_t^{\\d}) = 0 for every c >= sizes[d]: position d has its own number of values.
 
-    So the columns of a table can share one process with as many states as the largest of them has values. The noise
-    takes a position through all states; the data, and hence the end of every sample, only through its own.
+    So the columns of a table can share one process, with as many states as the largest column has values. The noise
+    takes a position to any state. The data, and so every sample at its end, only hold the position's own values.
     """
 
     def __init__(self, model: MarginalModel, sizes: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""The corrector: jumps at one time that leave the law of x_s as it is, and so repair what a step got wrong."""
+"""The corrector: jumps at one time s that leave the law of x_s unchanged, and so repair the error of a step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sddm.shapes import Times, Tokens
 
 @dataclass(frozen=True)
 class Corrector:
-    """After a step from t to s, run the process with rates R_s + Q_s (backwards and forwards at once), which has q_s as
-    its stationary law, for a time factor * tau(s, t), `rounds` times; at arrival times s with 0 < s <= entry only."""
+    """After a step from t to s, run the jump process with rates R_s + Q_s (backwards and forwards at once), whose
+    stationary law is q_s. It runs for a time factor * tau(s, t), `rounds` times, where 0 < s <= entry.
+    """
 
     rounds: int = 1
     factor: float = 1.0

@@ -1,9 +1,9 @@
 """Where sampling starts and ends, for processes whose prior does not cover all states.
 
 The prior of an absorbing process is all MASK, although a share of the data is still left at T. That share has to come
-from the model, so x_T is drawn position by position from its own conditionals given all MASK: p_T(x^d | MASK ... MASK).
-At the other end, a sampler that approximates may leave a MASK, or a value that its position does not have, which is no
-data; it is drawn from its conditional.
+from the model, so each position of x_T is drawn from its conditional given all MASK: p_T(x^d | MASK ... MASK).
+At the end, a step that is an approximation may have left a MASK, or a value that the data cannot have at this position.
+Such a position is drawn again, from its conditional.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def start_log_law(diffusion: Diffusion, query: Query) -> Laws:
 
 
 def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
-    """Draw whatever is no possible value of its position yet from its conditional at t, the last time before 0."""
+    """Draw positions that hold no possible value from their conditionals at t, the last time before 0."""
     num_states, support, x = diffusion.process.num_states, diffusion.model.support, query.xt
     unfinished = x >= num_states
     if support is not None:

@@ -1,4 +1,4 @@
-"""The reverse jump process itself, simulated event by event: slow, and right. The referee of the other steps.
+"""The reverse jump process itself, simulated event by event: slow but exact. The other steps are judged by it.
 
 Time is measured by the clock tau = B(0, t), in which the forward rates are constant. Over a stretch of the clock,
 `Process.exit_bound` bounds the rate at which the reverse process can leave each state, whatever the data. Candidate
@@ -27,10 +27,10 @@ from sddm.shapes import Tau, Times, Tokens
 class Exact:
     """Event-by-event simulation. Its law does not depend on the number of steps.
 
-    Reverse rates diverge as t -> 0, where a position is still noised with probability of about gap * tau. From
-    gap * tau = `floor` on, the rest of the way to t = 0 is one analytical step, of an error of order (dim * floor)^2;
-    a model that does not predict x_0 simply stops there. Rates of the model above the bound, which no data
-    could cause, are cut off at it.
+    Reverse rates diverge as t -> 0, where a position is still noised with probability of about gap * tau. At
+    gap * tau = `floor` the simulation ends. A model that predicts x_0 takes one analytical step from there to t = 0,
+    with an error of order (dim * floor)^2; any other model stops. Rates above the bound, which a model may predict
+    although no data have them, are lowered to it.
     """
 
     floor: float = 1e-4
@@ -55,7 +55,7 @@ class Exact:
 
 
 def _stretch(diffusion: Diffusion, query: Query, clock: Tau, early: Tau, randomness: Randomness) -> tuple[Query, Tau]:
-    """Run the clock of every row down to `early`, with the bounds that hold there."""
+    """Run the clock of every row down to `early`, with the bounds at that end, which are the largest."""
     bounds = diffusion.process.exit_bound(early)
     x, clock = query.xt.clone(), clock.clone()
     rows = torch.nonzero(clock > early).squeeze(1)
@@ -89,7 +89,7 @@ def _thinned_jump(
 
 
 class _Fixed:
-    """A source of randomness that hands out uniforms drawn beforehand."""
+    """A source of randomness that returns uniforms drawn beforehand."""
 
     def __init__(self, uniforms: Tensor) -> None:
         self.uniforms = uniforms

@@ -34,7 +34,9 @@ def uniform_in_log_share(process: Process, steps: int) -> Float64[Tensor, "times
 
 
 def uniform_in_share(process: Process, steps: int) -> Float64[Tensor, "times"]:
-    """Steps of equal length in the surviving share exp(-gap B(0, t)): each step restores as much of the data."""
+    """Steps of equal length in the surviving share exp(-gap B(0, t)): each step restores the same
+    share of the data.
+    """
     _checks.instance(process, Process, "process")
     _checks.whole(steps, "steps", 1)
     left = float(process.remaining(torch.tensor([HORIZON], dtype=torch.float64)))
@@ -43,7 +45,7 @@ def uniform_in_share(process: Process, steps: int) -> Float64[Tensor, "times"]:
 
 
 def _pinned(times: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
-    """Both ends exact, whatever the inversion rounded."""
+    """Both ends exact: the inversion may have rounded them."""
     times[0], times[-1] = HORIZON, 0.0
     return times
 

@@ -11,7 +11,7 @@ from sddm.randomness import Randomness, categorical
 from sddm.shapes import AskedLaws, Laws, Tau, Tokens
 
 LARGEST_LOG_RATIO = 60.0
-"""Ratios p(y)/p(x) above e^60 act as e^60: such a jump is certain either way, and float32 stays finite."""
+"""Ratios p(y)/p(x) above e^60 count as e^60: such a jump is certain in both cases, and float32 stays finite."""
 
 
 def reverse_rates(diffusion: Diffusion, query: Query) -> AskedLaws:
@@ -24,33 +24,33 @@ def reverse_rates(diffusion: Diffusion, query: Query) -> AskedLaws:
 
 
 def ratios(log_p: Laws, x: Tokens) -> Tensor:
-    """p(y) / p(x) for every y. An impossible x counts as the least likely float, so that no 0 / 0 is NaN."""
+    """p(y) / p(x) for every y. An impossible x has the smallest probability of its dtype, since 0 / 0 would be NaN."""
     here = log_p.gather(-1, x[..., None]).clamp_(min=torch.finfo(log_p.dtype).min)
     return (log_p - here).clamp_(max=LARGEST_LOG_RATIO).exp_()
 
 
 def over(tau: Tau, rates: AskedLaws) -> Tensor:
-    """The hazards of these rates over a time tau. In place."""
+    """The hazards of these rates over a time tau on the clock. Works in place."""
     return rates.mul_(tau.to(rates.dtype)[:, None, None])
 
 
 def or_stay(weights: Laws, x: Tokens) -> Laws:
-    """Where all weights vanish (a state the model holds impossible), all weight on x. In place."""
+    """Where all weights are 0 (the model says that x is impossible), all weight is on x. Works in place."""
     stuck = (weights.sum(-1, keepdim=True) == 0).to(weights.dtype)
     return weights.scatter_add_(-1, x[..., None], stuck)
 
 
 def euler_weights(x: Tokens, hazard: Laws) -> Laws:
-    """Jump to y with weight hazard[y], else stay; clipped to be non-negative. In place."""
+    """Jump to y with weight hazard[y], and stay with the rest, which is at least 0. Works in place."""
     stay = (1 - hazard.sum(-1, keepdim=True)).clamp_(min=0)
     return hazard.scatter_(-1, x[..., None], stay)
 
 
 def single_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
-    """Poisson counts of jumps with these means, where a position that would jump more than once is left as it is.
+    """Poisson counts of jumps with these means. A position that would jump more than once stays.
 
     So y is reached with probability hazard[y] exp(-total) and x kept with 1 - total exp(-total): one categorical draw.
-    Consumes hazard.
+    Overwrites hazard.
     """
     total = hazard.sum(-1, keepdim=True)
     once = torch.exp(-total)
@@ -60,8 +60,10 @@ def single_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
 
 
 def summed_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
-    """Poisson counts of jumps with these means, whose distances add up; clipped to the range. For ordered states."""
-    counts = randomness.poisson(hazard.clamp(max=1e9))  # far off the range either way, and within an integer
+    """Poisson counts of jumps with these means. Their distances add up, within the range. For ordered states."""
+    counts = randomness.poisson(
+        hazard.clamp(max=1e9)
+    )  # such a jump leaves the range in any case, and the count fits an integer
     level = torch.arange(hazard.shape[-1], dtype=hazard.dtype, device=x.device)
     moved = x + (counts * (level - x[..., None])).sum(-1)
     return moved.clamp(0, hazard.shape[-1] - 1).round().long()

@@ -1,9 +1,10 @@
-"""A step that asks the model only where something may happen.
+"""A step that asks the model only about the positions that may move.
 
-In a small step hardly a position moves. Whatever the data are, a position that holds x leaves it with a chance of at
-most h(x), which the process alone decides (`OneDraw.most`). So draw the uniform number u of each position first: where
-u >= h(x) it stays, and the model need not be asked. Elsewhere the model says with which chance it leaves, which is
-compared with the same u. The law of the step is the same, and its cost is by the move, not by the step.
+In a small step few positions move. A position that holds x leaves it with a probability of at most h(x), whatever the
+data are; h follows from the process alone (`OneDraw.most`). So the step first draws a uniform number u for each
+position. Where u >= h(x) the position stays, and the model is not asked about it. Elsewhere the model gives the
+probability of leaving, which is compared with the same u. The law of the step is the same. Its cost depends on how many
+positions may move.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from sddm.samplers.steps import Analytical, OneDraw, check_one_draw
 from sddm.shapes import Times, Tokens
 
 MANY = 0.5
-"""Where more than this share of the positions is asked for, all are."""
+"""If more than this share of the positions may move, the model is asked about all positions."""
 TOGETHER = 2
-"""If at least this many positions a row are needed on average, rows with the same number are evaluated together, since
-an energy shares work between positions. Below, each position is a row of its own."""
+"""If a row has at least so many open positions on average, rows with the same number of open positions are evaluated
+together, since an energy shares work between the positions of a row. Otherwise each position is a row of its own."""
 
 
 @dataclass(frozen=True)
 class Lazy:
-    """The same step at a fraction of the evaluations: for many steps, of an energy or a masked model above all.
+    """The same step with fewer evaluations of the model: for many steps, above all of an energy or a masked model.
 
-    A model of x_t may hold more than what noise allows for certain; its chance to leave is cut off at h(x).
+    A model of x_t may predict a probability of leaving above h(x), although no data have one; it is lowered to h(x).
 
     >>> sample(diffusion, 64, steps=1000, sampler=Lazy(Euler()))
     """
@@ -73,7 +74,7 @@ class Lazy:
 def _by_count(
     weights_of: Callable[[Tensor, Tensor], Tensor], counts: Int[Tensor, "batch"], places: Int[Tensor, "asked"]
 ) -> Float[Tensor, "asked symbols"]:
-    """The weights at the places, which are sorted by row, all rows with as many of them at once."""
+    """The weights at the places, which are sorted by row. Rows with as many places are evaluated together."""
     each = counts.repeat_interleave(counts)
     present: list[int] = each.unique().tolist()
     parts = [weights_of(counts == n, places[each == n].view(-1, n)).flatten(0, 1) for n in present]
@@ -84,7 +85,7 @@ def _by_count(
 def move_or_stay(
     weights: Float[Tensor, "num symbols"], x: Int[Tensor, "num"], u: Float64[Tensor, "num"]
 ) -> Int[Tensor, "num"]:
-    """Leave x where u is below the chance to, h; then u / h, which is uniform again, says where to."""
+    """Leave x where u is below the probability of leaving. There u / chance is uniform, and draws the new value."""
     elsewhere = weights.double().scatter(1, x[:, None], 0)
     chance = elsewhere.sum(1) / weights.sum(1, dtype=torch.float64)
     if bool(chance.isnan().any()):

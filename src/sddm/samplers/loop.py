@@ -1,4 +1,4 @@
-"""The one sampling loop: every sampler, corrector, condition and grid goes through it."""
+"""The sampling loop. There is one, for every sampler, corrector, condition and grid."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from sddm.shapes import Tokens
 BATCH_ELEMENTS = 1 << 24
 """The default batch holds at most this many (sample, position, state) triples."""
 ROWS, ROWS_ON_CPU = 4096, 1024
-"""And at most this many samples: a CPU is faster with a batch that stays in its cache."""
+"""It also holds at most this many samples: a CPU is faster with a batch that stays in its cache."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback sees: after how many steps of how many, at what time, which samples, and their tokens."""
+    """What a callback sees: the number of steps made, of all steps, the time, which samples, and their tokens."""
 
     step: int
     steps: int
@@ -92,20 +92,20 @@ def sample(
 ) -> Int[Tensor, "num dim"]:
     """Generate `num` samples by running the process backwards from T to 0.
 
-    Each sample has a seed of its own, drawn from the generator, so that the same generator gives the same samples
-    whatever the batch size.
+    Each sample has its own seed, drawn from the generator. So the samples do not depend on the batch size.
 
-    sampler: a reverse step; Analytical() where the model or the process allows it, else Euler().
-    corrector: run after every step, at the time of arrival.
-    condition: positions that are known and stay as they are.
+    sampler: a reverse step. By default Analytical() where the model or the process allows it, otherwise Euler().
+    corrector: run after every step, at the time to which the step leads.
+    condition: positions whose tokens are known. They keep them.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
-    grid: a rule for the times of the steps, or the times themselves (then `steps` is not used).
+    grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
     length: the number of positions, for a model that takes any.
     temperature: below 1, each conditional of the data is sharpened; above 1, flattened. See `Tempered`.
     labels: the class of each sample, for a model that is told classes.
     padding: positions that do not exist, in samples that are shorter than `length`. They hold 0.
     seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
-    progress: a progress bar; by default, when a terminal watches.
+    batch_size: how many samples are drawn at once. The default suits the device.
+    progress: whether to show a progress bar. By default it is shown if the output is a terminal.
 
     >>> sample(diffusion, 64, steps=50, generator=torch.Generator().manual_seed(0))
     """

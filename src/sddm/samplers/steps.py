@@ -31,7 +31,7 @@ class ReverseStep(Protocol):
 
 
 class OneDraw(ABC):
-    """A step that draws every position once, from weights of its own: so it can also be taken in some of them."""
+    """A step that draws each position once, from the position's own weights. It can be taken at some positions only."""
 
     @abstractmethod
     def check(self, diffusion: Diffusion) -> None:
@@ -41,12 +41,12 @@ class OneDraw(ABC):
     def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
         """How likely each value is at s in the positions asked for, up to a factor.
 
-        These positions are at time t. The query has a time of its own, at which the model is asked about them.
+        These positions are at time t. The time of the query is the one at which the model is asked; it may differ.
         """
 
     @abstractmethod
     def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
-        """The largest chance of leaving each value in this step, whatever the data."""
+        """The largest probability of leaving each value in this step, whatever the data are."""
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         return categorical(self.weights(diffusion, query, s, query.t), randomness)
@@ -59,7 +59,10 @@ def check_one_draw(step: OneDraw) -> None:
 
 @dataclass(frozen=True)
 class Euler(OneDraw):
-    """Rates held fixed over the step: to y with probability tau(s, t) R(x -> y), clipped, else stay (Section 4.2)."""
+    """Rates held fixed over the step: to y with probability tau(s, t) R(x -> y), otherwise x stays (Section 4.2).
+
+    If these probabilities sum to more than 1, x is left, and they are divided by their sum.
+    """
 
     def check(self, diffusion: Diffusion) -> None:
         pass
@@ -109,8 +112,11 @@ def can_be_analytical(diffusion: Diffusion) -> bool:
 
 @dataclass(frozen=True)
 class TauLeaping:
-    """Rates held fixed, Poisson numbers of jumps. Of a categorical position that would jump more than once all jumps
-    are rejected; for ordered states (ordinal=True) the jumps add up."""
+    """Rates held fixed over the step, with a Poisson number of jumps to each value.
+
+    A categorical position that would jump more than once does not jump. Jumps between ordered states (ordinal=True)
+    add up.
+    """
 
     ordinal: bool = False
 

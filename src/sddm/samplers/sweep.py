@@ -1,13 +1,13 @@
-"""A step by some positions at a time, so that they see each other's jumps.
+"""A step that moves one group of positions after the other, so that each group sees the jumps of those before it.
 
-Positions that are drawn at once do not see what the others become, which is what a large step gets wrong. In a sweep
-one group of positions moves from t to s after the other. When it is a group's turn, a part w of the positions is at s
-already and the rest still at t, so the model is asked at a time between: that at which the share of the data left is
+Positions that are drawn at once do not see each other's new values. That is the error of a large step. In a sweep the
+groups move from t to s one by one. At the turn of a group, a part w of the positions is at s already and the rest is
+still at t. So the model is asked at a time between, at which the share of the data that is left is
 
     a(now) = (1 - w) a(t) + w a(s),            w = (number of the group + 1/2) / groups.
 
-Which positions form a group, and in which order, is drawn anew for each sample and step, so that over the samples the
-errors of an order and of its reverse cancel. Together this makes the error fall with the square of the step.
+The groups and their order are drawn anew for each sample and step. So, over the samples, the error of an order and the
+error of the reverse order cancel. Together this makes the error fall with the square of the step.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sddm.shapes import Times, Tokens
 
 @dataclass(frozen=True)
 class Sweep:
-    """A step taken by one group of positions after the other, each seeing what the groups before it have become.
+    """A step taken by one group of positions after the other, where each group sees the new values of those before it.
 
-    For an energy or a masked model, whose cost is by the position, a sweep comes at little more than the price of a
-    plain step; for the others it costs `groups` times as much.
+    The cost of an energy or a masked model depends on the number of positions, so that a sweep costs little more than a
+    plain step. With any other model it costs `groups` times as much.
 
     >>> sample(diffusion, 64, steps=10, sampler=Sweep(), grid=uniform_in_share)
     """
@@ -47,7 +47,7 @@ class Sweep:
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         x, t = query.xt, query.t
-        # All of the sweep's chance at once: a draw costs by the call when each sample has a generator of its own.
+        # One call for all draws of the sweep: with one generator a sample, the cost of a draw is that of the calls.
         keys, uniforms = randomness.uniform((x.shape[0], 2, x.shape[1]), x.device).unbind(dim=1)
         groups = min(self.groups, x.shape[1])
         turns = zip(*(part.tensor_split(groups, dim=1) for part in (keys.argsort(dim=1), uniforms)), strict=True)
@@ -62,6 +62,6 @@ class Sweep:
 
 
 def _between(process: Process, t: Times, s: Times, w: float) -> Times:
-    """The time at which the share of the data left lies by w on the way from that at t to that at s."""
+    """The time at which the share of the data that is left is (1 - w) times that at t plus w times that at s."""
     share = (1 - w) * process.remaining(t) + w * process.remaining(s)
     return process.schedule.inverse(-share.log() / process.gap).clamp(s, t)
