@@ -17,7 +17,7 @@ from enumerated import (
     uniform,
 )
 from sddm import Condition, Diffusion, sample
-from sddm.marginals import Hollow
+from sddm.marginals import Hollow, Restricted
 from sddm.samplers import Corrector, Euler, Exact, Lazy, Sweep, TauLeaping, Trajectory, uniform_in_share
 
 PADDING = torch.tensor([[False, False, False], [False, False, True], [True, True, False], [False, True, True]])
@@ -73,3 +73,11 @@ def test_a_padded_sample_has_the_law_of_the_shorter_one():
 def test_what_cannot_be_known_of_a_sample_is_refused(options, error, sentence):
     with pytest.raises(error, match=sentence):
         sample(table(uniform(), 3), 4, 2, **options)
+
+
+def test_the_end_of_sampling_leaves_a_given_value_that_its_position_should_not_have():
+    diffusion = Diffusion(uniform(), Restricted(TableModel(uniform(), 3), [2, 3, 1]))
+    known = Condition.from_blanks(torch.tensor([2, -1, -1]))
+    x = sample(diffusion, 20, 3, Euler(), condition=known, generator=seeded(0))
+    assert bool((x[:, 0] == 2).all())
+    assert not x[:, 2].any()
