@@ -187,7 +187,7 @@ def test_bad_pools_are_refused(without_annotation_checks):
         conditional_ratio_matching(diffusion, POOL, pool=POOL + 1)
     with pytest.raises(ValueError, match="pool"):
         conditional_ratio_matching(diffusion, POOL, pool=POOL[:, :2])
-    with pytest.raises(ValueError, match="Leave out given and padding, or the pool"):
+    with pytest.raises(ValueError, match="Leave out given, padding and labels, or the pool"):
         conditional_ratio_matching(diffusion, POOL, pool=POOL, given=POOL == 0)
     with pytest.raises(ValueError, match="pool needs a process under which every value can become every other"):
         conditional_ratio_matching(table(absorbing(), DIM), POOL, pool=POOL)

@@ -10,7 +10,7 @@ from sddm.data import Dataset, load
 from sddm.diffusion import Diffusion
 from sddm.marginals import Energy, MarginalModel, Masked, Restricted
 from sddm.recipe import ModelConfig
-from sddm.training import TrainingConfig, train
+from sddm.training import Known, TimeRule, TrainingConfig, train
 
 FEW_POSITIONS: dict[type[MarginalModel], int] = {Masked: 1, Energy: 8}
 """How many positions a row models that pay for each evaluate unless told otherwise: see benchmarks/positions.py."""
@@ -30,6 +30,8 @@ def fit(
     *,
     num_states: int | None = None,
     held_out: float = 0.1,
+    known: Known | None = None,
+    times: TimeRule | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -40,6 +42,8 @@ def fit(
     data: an integer array or tensor (num, dim), a path or the name of a toy (see `sddm.data.load`), or a `Dataset`.
     num_states: how many values a token can have, where the array does not show all of them.
     held_out: the share of the rows that is kept apart, to watch the loss on.
+    known: a rule for what is known of each row, such as Prefix(32), so that the model learns to complete rows.
+    times: a rule for the times of noise.
     out: a folder for checkpoints, metrics and the model; `resume` goes on from it.
     options: any field of `sddm.recipe.ModelConfig` and of `sddm.training.TrainingConfig`, such as steps=2000 or
         model="masked".
@@ -47,12 +51,14 @@ def fit(
     >>> model = sddm.fit(tokens, steps=2000)
     >>> model.sample(16, seed=0)
     """
-    known = {config: {f.name for f in fields(config)} for config in (ModelConfig, TrainingConfig)}
-    unknown = sorted(set(options) - set().union(*known.values()))
+    names_of = {config: {f.name for f in fields(config)} for config in (ModelConfig, TrainingConfig)}
+    every = set().union(*names_of.values())
+    unknown = sorted(set(options) - every)
     if unknown:
-        raise TypeError(f"fit has no option {unknown[0]!r}. It has: {', '.join(sorted(set().union(*known.values())))}.")
+        raise TypeError(f"fit has no option {unknown[0]!r}. It has: {', '.join(sorted(every))}.")
     architecture, training = (
-        config(**{name: value for name, value in options.items() if name in names}) for config, names in known.items()
+        config(**{name: value for name, value in options.items() if name in names})
+        for config, names in names_of.items()
     )
     assert isinstance(architecture, ModelConfig)
     assert isinstance(training, TrainingConfig)
@@ -61,9 +67,11 @@ def fit(
     diffusion = architecture.build(rows, training.seed)
     return train(
         diffusion,
-        rows.tokens,
+        rows,
         few_positions(diffusion, training),
-        held_out=apart.tokens,
+        known=known,
+        times=times,
+        held_out=apart,
         out=out,
         resume=resume,
         progress=progress,

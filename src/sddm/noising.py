@@ -6,6 +6,7 @@ whatever pieces the batch is computed, on any number of processes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -31,6 +32,21 @@ class Batch:
     """Positions that do not exist, in rows that are shorter than others."""
     labels: Int[Tensor, "batch"] | None = None
     """The class of each row."""
+
+    def __len__(self) -> int:
+        return len(self.x0)
+
+    def rows(self, rows: slice) -> Batch:
+        """Some rows of the batch."""
+        return self._each(lambda part: part[rows])
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        parts = (self.x0, self.given, self.padding, self.labels)
+        return Batch(*(None if part is None else change(part) for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,7 @@ def noise_batch(
         given = _checks.boolean_mask(given, x0.shape, "given", device=x0.device)
     if padding is not None:
         padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
+    labels = None if batch.labels is None else _checks.labels(batch.labels, rows)
     if xt is None:
         xt = process.noise_by(x0, process.tau(0.0, t), Stream(generator))
     else:
@@ -85,7 +102,7 @@ def noise_batch(
         )
     if given is not None:
         xt = torch.where(given, x0, xt)
-    noised = NoisedBatch(x0, Query(xt, t, None, given, padding, batch.labels))
+    noised = NoisedBatch(x0, Query(xt, t, None, given, padding, labels))
     if num_positions is not None:
         _checks.whole(num_positions, "num_positions", 1)
         _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
@@ -101,7 +118,8 @@ def noise_batch(
 def _check_pool(pool: Tensor, noised: NoisedBatch, process: Process) -> Int[Tensor, "pool dim"]:
     pool = _checks.tokens(pool, process.num_states, "pool", length=noised.x0.shape[1], device=noised.x0.device)
     _checks.require(
-        noised.query.settled is None, "pool: its targets are for whole rows. Leave out given and padding, or the pool."
+        noised.query.settled is None and noised.query.label is None,
+        "pool: its targets are for whole rows without classes. Leave out given, padding and labels, or the pool.",
     )
     check_process(process)
     return pool

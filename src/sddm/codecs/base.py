@@ -47,6 +47,8 @@ class Encoded(NamedTuple):
     """A split keeps all rows of one group, such as the windows of one tune, on one side."""
     labels: Sequence[int] | None = None
     """The class of each row."""
+    lengths: Sequence[int] | None = None
+    """How many positions of each row exist, if the rest of the row is padding that is not to be learned."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from sddm.commands.runs import Flat
 from sddm.data import load
 from sddm.errors import StoppedError
 from sddm.fit import few_positions
-from sddm.pool import check_process
 from sddm.recipe import ModelConfig
 from sddm.training import TrainingConfig, train
 from sddm.training.devices import accelerator, check_alike, claimed, on_main
+from sddm.training.diffusion import check_config
 from sddm.training.heartbeat import noticing_lost_processes
 
 
@@ -59,13 +59,7 @@ def run(command: TrainCommand) -> None:
     rows, apart = data.split(command.held_out, seed)
     diffusion = command.architecture.build(rows, seed)
     training = few_positions(diffusion, command.training)
-    if training.num_positions is not None:
-        _checks.require(
-            training.num_positions <= data.length,
-            f"num_positions is {training.num_positions}, but the data have only {data.length} positions.",
-        )
-    if training.pool is not None:
-        check_process(diffusion.process)
+    check_config(training, diffusion, data.length)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     shares = processes * training.accumulate
     _checks.require(
@@ -102,9 +96,9 @@ def run(command: TrainCommand) -> None:
         try:
             train(
                 diffusion,
-                rows.tokens,
+                rows,
                 training,
-                held_out=apart.tokens,
+                held_out=apart,
                 out=folder,
                 resume=command.resume,
                 fingerprint=fingerprint,

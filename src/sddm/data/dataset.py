@@ -40,6 +40,8 @@ class Dataset:
     """The group of each row, if rows belong together: `split` keeps all rows of a group on one side."""
     labels: Int64[Tensor, "num"] | None
     """The class of each row, if it is known."""
+    lengths: Int64[Tensor, "num"] | None
+    """How many positions of each row exist; None: all of them."""
 
     def __init__(
         self,
@@ -47,12 +49,18 @@ class Dataset:
         codec: Codec,
         groups: Sequence[int] | Tensor | None = None,
         labels: Sequence[int] | Tensor | None = None,
+        lengths: Sequence[int] | Tensor | None = None,
         name: str = "tokens",
     ) -> None:
         _checks.instance(codec, Codec, "codec")
         self.tokens = tokens if isinstance(tokens, TokenArray) else TokenArray(tokens)
         self.codec, self.name = codec, name
         self.groups, self.labels = self._numbers(groups, "groups"), self._numbers(labels, "labels")
+        self.lengths = self._numbers(lengths, "lengths")
+        _checks.require(
+            self.lengths is None or (int(self.lengths.min()) >= 1 and int(self.lengths.max()) <= self.length),
+            f"lengths of {self.name} must lie between 1 and the {self.length} positions of a row.",
+        )
         _checks.require(
             self.num_states <= MAX_STATES,
             f"{self.name} has {self.num_states} states, but at most {MAX_STATES} are possible. "
@@ -97,6 +105,9 @@ class Dataset:
         meaning = describe(self.codec, {kind: name for name, kind in CODECS.items()})
         hasher = blake2b(digest_size=16)
         hasher.update(json.dumps([list(self.tokens.shape), meaning], sort_keys=True).encode())
+        for numbers in (self.labels, self.lengths):
+            if numbers is not None:
+                hasher.update(numbers.numpy().tobytes())
         self.tokens.digest_into(hasher)
         return hasher.hexdigest()
 
@@ -131,9 +142,10 @@ class Dataset:
     def _part(self, tokens: TokenArray, apart: Int64[Tensor, "rows"], held_out: bool) -> Dataset:
         part = copy(self)
         part.tokens = tokens
-        if self.groups is not None or self.labels is not None:
-            of_part = torch.full((len(self),), not held_out).index_fill(0, apart, held_out)
-            part.groups, part.labels = (None if v is None else v[of_part] for v in (self.groups, self.labels))
+        numbers = (self.groups, self.labels, self.lengths)
+        if any(of_rows is not None for of_rows in numbers):
+            kept = torch.full((len(self),), not held_out).index_fill(0, apart, held_out)
+            part.groups, part.labels, part.lengths = (None if rows is None else rows[kept] for rows in numbers)
         return part
 
     def _numbers(self, value: Sequence[int] | Tensor | None, name: str) -> Int64[Tensor, "num"] | None:

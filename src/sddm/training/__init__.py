@@ -5,8 +5,10 @@ from sddm.training.config import RunConfig, TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner, train
 from sddm.training.ema import EMA
+from sddm.training.known import Known, Mask, Mixture, Nothing, Prefix, Scattered, Spans
 from sddm.training.learner import Learner
 from sddm.training.loop import learn
+from sddm.training.times import OnGrid, Stratified, TimeRule
 
 __all__ = [
     "EMA",
@@ -14,8 +16,18 @@ __all__ = [
     "Descent",
     "DiffusionLearner",
     "Epochs",
+    "Known",
     "Learner",
+    "Mask",
+    "Mixture",
+    "Nothing",
+    "OnGrid",
+    "Prefix",
     "RunConfig",
+    "Scattered",
+    "Spans",
+    "Stratified",
+    "TimeRule",
     "TrainingConfig",
     "learn",
     "train",

@@ -14,11 +14,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm.data import Dataset
+from sddm.noising import Batch
 from sddm.randomness import Shuffle
 from sddm.token_array import TokenArray
 
-Batches = Callable[[int], Int[Tensor, "batch dim"]]
+Batches = Callable[[int], Int[Tensor, "batch dim"] | Batch]
 """The rows of a step."""
+Data = Int[Tensor, "num dim"] | TokenArray | Dataset
+"""Rows to take batches from."""
 
 
 def seed_of(seed: int, purpose: str, number: int) -> int:
@@ -31,29 +35,37 @@ def generator_of(seed: int, purpose: str, number: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(seed, purpose, number))
 
 
-class Epochs:
-    """Rows of a table in random order, each once an epoch.
+def rows_of(data: Data, rows: slice | Int[Tensor, "batch"]) -> Batch:
+    """Some rows of data, with their classes and which of their positions exist, if the data say so."""
+    if not isinstance(data, Dataset):
+        return Batch(data[rows])
+    padding = None if data.lengths is None else torch.arange(data.length) >= data.lengths[rows, None]
+    return Batch(data.tokens[rows], None, padding, None if data.labels is None else data.labels[rows])
 
-    >>> batches = Epochs(tokens, batch_size=64, seed=0)
+
+class Epochs:
+    """Rows of data in random order, each once an epoch.
+
+    >>> batches = Epochs(data, batch_size=64, seed=0)
     >>> batches(7)                                  # the rows of step 7
     """
 
-    def __init__(self, tokens: Int[Tensor, "num dim"] | TokenArray, batch_size: int, seed: int = 0) -> None:
-        self.tokens = tokens
+    def __init__(self, data: Data, batch_size: int, seed: int = 0) -> None:
+        self.data = data
         self.batch_size = _checks.whole(batch_size, "batch_size", 1)
         self.seed = seed
         self._orders: dict[int, Shuffle] = {}
 
-    def __call__(self, step: int) -> Int[Tensor, "batch dim"]:
-        size = len(self.tokens)
+    def __call__(self, step: int) -> Batch:
+        size = len(self.data)
         first, last = step * self.batch_size, (step + 1) * self.batch_size
         epochs = range(first // size, (last - 1) // size + 1)
         rows = [self._order(e)(torch.arange(max(first - e * size, 0), min(last - e * size, size))) for e in epochs]
-        return self.tokens[torch.cat(rows)]
+        return rows_of(self.data, torch.cat(rows))
 
     def _order(self, epoch: int) -> Shuffle:
         if epoch not in self._orders:
             if len(self._orders) > 1:
                 self._orders.clear()
-            self._orders[epoch] = Shuffle(len(self.tokens), generator_of(self.seed, "order", epoch))
+            self._orders[epoch] = Shuffle(len(self.data), generator_of(self.seed, "order", epoch))
         return self._orders[epoch]

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sddm import _checks
-from sddm.training.optimizers import OPTIMIZERS
+from sddm.training.known import Known, Nothing, known_from_text
+from sddm.training.optimizers import DECAYS, OPTIMIZERS
+from sddm.training.rules import from_text
+from sddm.training.times import TIMES, TimeRule
 
 if TYPE_CHECKING:
     OptimizerName = str
+    DecayName = str
 else:
-    OptimizerName = Literal[tuple(OPTIMIZERS)]
+    OptimizerName, DecayName = Literal[tuple(OPTIMIZERS)], Literal[tuple(DECAYS)]
 
 MAX_STEPS = 999_999_999
 """The names of checkpoints have nine digits."""
@@ -53,7 +57,9 @@ class TrainingConfig(RunConfig):
     """How to train."""
 
     learning_rate: float = 1e-3
-    """Peak learning rate, reached after the warm-up and followed by a cosine down to 0."""
+    """Peak learning rate, reached after the warm-up."""
+    decay: DecayName = "cosine"
+    """How the learning rate falls after the warm-up: along a cosine or a line to 0, or not at all (constant)."""
     optimizer: OptimizerName = "adamw"
     """muon: weight matrices move along the orthogonal factor of their momentum, which may need fewer steps."""
     warmup: float = 0.02
@@ -66,6 +72,12 @@ class TrainingConfig(RunConfig):
     """Decay of the moving average of the weights, which is what training returns."""
     ema_share: float = 0.1
     """The average reaches back over no more than about this share of the steps; up to 0.5 removes more noise."""
+    known: str = "nothing"
+    """What is known of each row, so that the model learns the rest given that: nothing, prefix (:32 fixes its length,
+    :8:64 its range), spans (:5 pieces, every other one known), scattered (:0.3 of the positions), mask:0-31,48. Several
+    are a mixture: nothing@2+prefix+spans, where nothing counts twice."""
+    times: str = "uniform"
+    """At what times rows are noised: uniform (:0.01 from that time on), or grid:1000 for that many equal steps."""
     noise_weight: float = 0.0
     """The loss counts 1 / a^this at a time when the share a of the data is left; 1 stresses times of much noise."""
     num_positions: int | None = None
@@ -94,6 +106,12 @@ class TrainingConfig(RunConfig):
         if self.pool is not None:
             _checks.whole(self.pool, "pool", self.batch_size, MAX_BATCH_SIZE)
         _checks.one_of(self.optimizer, "optimizer", OPTIMIZERS)
+        _checks.one_of(self.decay, "decay", DECAYS)
+        _checks.instance(self.time_rule, TimeRule, "times")
+        _checks.require(
+            self.known_rule == Nothing() or self.pool is None,
+            "pool: its targets are for whole rows. Leave out known, or the pool.",
+        )
         _checks.require(
             not (self.shard and self.optimizer == "muon"),
             "shard splits weights between processes, but muon needs whole matrices. Leave one of them out.",
@@ -113,4 +131,12 @@ class TrainingConfig(RunConfig):
         warm = max(1, round(self.warmup * self.steps))
         if step < warm:
             return (step + 1) / warm
-        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, self.steps - warm)))
+        return DECAYS[self.decay](step - warm, max(1, self.steps - warm))
+
+    @property
+    def known_rule(self) -> Known:
+        return known_from_text(self.known)
+
+    @property
+    def time_rule(self) -> TimeRule:
+        return from_text(self.times, TIMES, "times")

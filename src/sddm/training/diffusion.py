@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sddm import _files
+from sddm import _checks, _files
+from sddm.conditions import Condition
+from sddm.data import Dataset
 from sddm.diffusion import Diffusion
 from sddm.likelihood import bound
 from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy
+from sddm.networks import MLPEnergy
 from sddm.noising import Batch, NoisedBatch, noise_batch
+from sddm.pool import check_process
 from sddm.samplers import sample
 from sddm.token_array import TokenArray
-from sddm.training.batches import Batches, Epochs, generator_of
+from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.identity import digest_of
+from sddm.training.known import Known, Nothing
 from sddm.training.loop import MODEL, SAMPLES, learn
 from sddm.training.state import averaged_weights
+from sddm.training.times import TimeRule
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 32, 16
 """How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at more."""
@@ -32,11 +39,13 @@ HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 32, 16
 
 def train(
     diffusion: Diffusion,
-    data: Int[Tensor, "num dim"] | TokenArray | Batches,
+    data: Data | Batches,
     config: TrainingConfig | None = None,
     *,
     loss: Loss | None = None,
-    held_out: Int[Tensor, "apart dim"] | TokenArray | None = None,
+    known: Known | None = None,
+    times: TimeRule | None = None,
+    held_out: Data | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -45,17 +54,21 @@ def train(
 ) -> Diffusion:
     """Train, and return the diffusion with averaged weights; `diffusion` itself holds the last ones.
 
-    data: rows of tokens, or a function that gives the rows of each step.
+    data: rows of tokens, a dataset (whose classes and lengths of rows reach the model), or a function that gives the
+        rows of each step, as tokens or as a `Batch`.
     loss: conditional_ratio_matching, or denoising_cross_entropy for a model that looks at the token it predicts.
-    held_out: rows that are not trained on, for a loss and a likelihood bound at intervals.
+    known, times: rules for what is known of each row and for the times of noise, if not those that `config` names.
+    held_out: data that are not trained on, for a loss and a likelihood bound at intervals.
     report: called with the step and the loss (nats a row) after every step.
     out, resume, progress, fingerprint: see `sddm.training.learn`.
     """
     config = config or TrainingConfig()
-    if isinstance(data, (Tensor, TokenArray)):
+    learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
+    if isinstance(data, (Tensor, TokenArray, Dataset)):
+        check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
         data = Epochs(data, config.pool or config.batch_size, config.seed)
     trained: Diffusion = learn(
-        DiffusionLearner(diffusion, config, loss, held_out),
+        learner,
         data,
         config,
         out=out,
@@ -67,6 +80,23 @@ def train(
     return trained
 
 
+def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, known: Known | None = None) -> None:
+    """Check that rows of this length can be trained on so, before any work is done."""
+    known = known or config.known_rule
+    if config.num_positions is not None:
+        _checks.require(
+            config.num_positions <= length,
+            f"num_positions is {config.num_positions}, but the data have only {length} positions.",
+        )
+    if config.pool is not None:
+        check_process(diffusion.process)
+    known.check(length)
+    _checks.require(
+        known == Nothing() or not any(isinstance(part, MLPEnergy) for part in diffusion.modules()),
+        "known: an MLP energy cannot be told which positions are known. Train a transformer.",
+    )
+
+
 class DiffusionLearner(Descent):
     """A diffusion, trained by a loss of `sddm.losses`; see `train`."""
 
@@ -75,9 +105,15 @@ class DiffusionLearner(Descent):
         diffusion: Diffusion,
         config: TrainingConfig,
         loss: Loss | None = None,
-        held_out: Int[Tensor, "apart dim"] | TokenArray | None = None,
+        known: Known | None = None,
+        times: TimeRule | None = None,
+        held_out: Data | None = None,
     ) -> None:
         self.loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
+        for rule, kind, name in ((known, Known, "known"), (times, TimeRule, "times")):
+            if rule is not None:
+                _checks.instance(rule, kind, name)
+        self.known, self.times = known or config.known_rule, times or config.time_rule
         self.held_out = held_out
         self._result = copy.deepcopy(diffusion)
         super().__init__(diffusion, config)
@@ -86,14 +122,29 @@ class DiffusionLearner(Descent):
             diffusion.model.compile()
 
     def identity(self) -> dict[str, Any]:
-        return {"loss": getattr(self.loss, "__name__", type(self.loss).__name__), "model": digest_of(self._result)}
+        rules = {"known": repr(self.known), "times": repr(self.times)}
+        loss = getattr(self.loss, "__name__", type(self.loss).__name__)
+        return {"loss": loss, "model": digest_of(self._result), **rules}
 
-    def draw(self, batch: Int[Tensor, "batch dim"], generator: torch.Generator) -> NoisedBatch:
-        config = self.config
-        x0, pool = (batch, None) if config.pool is None else (batch[: config.batch_size], batch)
-        return noise_batch(
-            self.diffusion, Batch(x0), pool=pool, num_positions=config.num_positions, generator=generator
-        )
+    def draw(self, batch: Int[Tensor, "batch dim"] | Batch, generator: torch.Generator) -> NoisedBatch:
+        batch = batch if isinstance(batch, Batch) else Batch(batch)
+        if self.config.pool is None:
+            return self._noised(self._conditioned(batch, generator), generator)
+        return self._noised(batch.rows(slice(self.config.batch_size)), generator, pool=batch.x0)
+
+    def _conditioned(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """The batch with what is known of each row."""
+        if self.known == Nothing():
+            return batch
+        _checks.require(batch.given is None, "known: the batches say themselves what is given. Leave out known.")
+        given = self.known.draw(len(batch), batch.x0.shape[1], generator).to(batch.x0.device)
+        if batch.padding is not None:  # a row whose positions are all known has nothing to learn from: nothing of it is
+            given = given & ~batch.padding & ~(given | batch.padding).all(1, keepdim=True)
+        return replace(batch, given=given)
+
+    def _noised(self, batch: Batch, generator: torch.Generator, pool: Tensor | None = None) -> NoisedBatch:
+        t, num_positions = self.times.draw(len(batch), generator, self.device), self.config.num_positions
+        return noise_batch(self.diffusion, batch, t=t, pool=pool, num_positions=num_positions, generator=generator)
 
     def losses(self, drawn: NoisedBatch) -> Float[Tensor, "batch"]:
         power = self.config.noise_weight
@@ -102,30 +153,43 @@ class DiffusionLearner(Descent):
 
     def evaluate(self) -> dict[str, float]:
         """Loss and likelihood bound on held-out rows."""
-        return {} if self.held_out is None else self.inside(partial(self._scores, self.held_out[:HELD_OUT_ROWS]))
+        return {} if self.held_out is None else self.inside(partial(self._scores, self.held_out))
 
-    def _scores(self, rows: Int[Tensor, "rows dim"]) -> dict[str, float]:
-        rows, generator = rows.to(self.device), generator_of(self.config.seed, "held out", 0)
-        drawn = noise_batch(self.diffusion, Batch(rows), num_positions=self.config.num_positions, generator=generator)
+    def _scores(self, held_out: Data) -> dict[str, float]:
+        batch, generator = self._held_out(HELD_OUT_ROWS, held_out), generator_of(self.config.seed, "held out", 0)
+        drawn = self._noised(batch, generator)
         size = max(1, self.config.batch_size // self.accelerator.num_processes)
-        values = [self.losses(drawn.rows(slice(i, i + size))) for i in range(0, len(rows), size)]
+        values = [self.losses(drawn.rows(slice(i, i + size))) for i in range(0, len(batch), size)]
+        some = batch.rows(slice(BOUND_ROWS))
+        masks = {"given": some.given, "padding": some.padding}
         bits, error = bound(
-            self.diffusion, rows[:BOUND_ROWS], BOUND_TIMES, generator=generator, batch_size=size
+            self.diffusion, some.x0, BOUND_TIMES, **masks, generator=generator, batch_size=size
         ).bits_per_dim
         return {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
+
+    def _held_out(self, num: int, held_out: Data) -> Batch:
+        """The first rows, with the same known positions each time."""
+        batch = rows_of(held_out, slice(num)).to(self.device)
+        return self._conditioned(batch, generator_of(self.config.seed, "held out and known", 0))
 
     def fixed_weights(self) -> dict[str, Tensor]:
         return self._result.codec_weights()
 
     def show(self, folder: Path, step: int) -> None:
-        """Write a few samples, as the codec of the diffusion shows them."""
+        """Write a few samples, as the codec of the diffusion shows them: completions of held-out rows, if the model
+        learns to complete rows, and otherwise of the classes and lengths of held-out rows, if they have any."""
         codec = self.diffusion.codec
         if codec is None:
             return
+        options: dict[str, Any] = {}
+        if self.held_out is not None:
+            rows = self._held_out(codec.preview, self.held_out).to(torch.device("cpu"))
+            condition = None if rows.given is None else Condition(rows.given, rows.x0)
+            options = {"condition": condition, "labels": rows.labels, "padding": rows.padding}
         generator = generator_of(self.config.seed, "early samples", 0)
-        tokens = self.inside(
-            lambda: sample(self.diffusion, codec.preview, steps=50, generator=generator, progress=False)
-        )
+        num = len(rows) if any(option is not None for option in options.values()) else codec.preview
+        draw = partial(sample, self.diffusion, num, steps=50, generator=generator, progress=False, **options)
+        tokens = self.inside(draw)
         if self.accelerator.is_main_process:
             (folder / SAMPLES).mkdir(exist_ok=True)
             with _files.replacing(folder / SAMPLES / f"step-{step:09d}{codec.preview_ending}") as aside:

@@ -1,7 +1,8 @@
-"""The optimizers that training can be told to use: AdamW, and Muon for the weight matrices."""
+"""The optimizers that training can be told to use, AdamW and Muon, and how their learning rate falls."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,3 +68,10 @@ def orthogonal(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows col
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module, float, float], torch.optim.Optimizer]] = {"adamw": adamw, "muon": Muon}
+
+DECAYS: dict[str, Callable[[int, int], float]] = {
+    "cosine": lambda step, steps: 0.5 * (1 + math.cos(math.pi * step / steps)),
+    "linear": lambda step, steps: 1 - step / steps,
+    "constant": lambda step, steps: 1.0,
+}
+"""The learning rate of a step after the warm-up, as a share of its peak, for so many steps after the warm-up."""
