@@ -70,6 +70,7 @@ def test_every_model_of_the_guide_can_be_built():
     run_blocks("docs/models.md")
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
 def test_every_sampler_of_the_guide_samples():
     run_blocks("docs/sampling.md")
 

@@ -15,7 +15,7 @@ from sddm.experiments.demo import DemoConfig, run
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("demo")
-    main(["demo", "--out", str(out), "--steps", "60", "--samples", "400", "--sampling-steps", "12"])
+    main(["demo", "--out", str(out), "--steps", "20", "--samples", "400", "--sampling-steps", "4"])
     return out
 
 
