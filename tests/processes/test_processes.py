@@ -114,8 +114,12 @@ CASES = {
 """A member of PROCESSES, how to build it, and its rate matrix. A process that is listed but not here fails a test."""
 
 every_case = pytest.mark.parametrize(("build", "Q"), [case[1:] for case in CASES.values()], ids=CASES)
-every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
-some_schedules = pytest.mark.parametrize("schedule", [LogSquare(0.9), SqrtCosine(1.1)], ids=repr)
+every_case_under_a_schedule = pytest.mark.parametrize(
+    ("build", "Q", "schedule"),
+    [(*case[1:], SCHEDULES[number % len(SCHEDULES)]) for number, case in enumerate(CASES.values())],
+    ids=[f"{name}-{type(SCHEDULES[number % len(SCHEDULES)]).__name__}" for number, name in enumerate(CASES)],
+)
+"""A process knows its times through tau alone, so that the schedules, tested by themselves, take turns."""
 
 
 def seeded(seed):
@@ -169,24 +173,21 @@ S = torch.tensor([0.0, 0.0, 0.1, 0.4, 0.3, 0.0, 1.0], dtype=torch.float64)
 T = torch.tensor([0.0, 1e-6, 0.2, 0.7, 1.0, 1.0, 1.0], dtype=torch.float64)
 
 
-@every_schedule
-@every_case
+@every_case_under_a_schedule
 def test_transition_is_the_matrix_exponential(build, Q, schedule):
     transition = build(schedule).transition(S, T)
     assert transition.dtype == torch.float64
     assert_close(transition, exponential(Q, schedule.integral(S, T).numpy()))
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_rows_of_a_transition_are_laws(build, Q, schedule):
     transition = build(schedule).transition(S, T)
     assert bool((transition >= 0).all())
     assert_close(transition.sum(-1), torch.ones(len(S), len(Q), dtype=torch.float64), 1e-13)
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_chapman_kolmogorov(build, Q, schedule):
     process = build(schedule)
     s, u, t = torch.rand(3, 20, generator=seeded(1), dtype=torch.float64).sort(0).values
@@ -206,8 +207,7 @@ def test_derivative_of_a_transition_is_the_rate_matrix(build, Q):
 # ---- products with a transition, whose direction matters ------------------------------------------------------------
 
 
-@every_schedule
-@every_case
+@every_case_under_a_schedule
 def test_push_multiplies_a_law_from_the_left(build, Q, schedule):
     p = random_laws(len(S), 3, len(Q))
     assert_close(build(schedule).push(p, S, T), p @ exponential(Q, schedule.integral(S, T).numpy()))
@@ -220,16 +220,14 @@ def test_push_is_linear(build, Q):
     assert_close(process.push(2 * p + q, S, T), 2 * process.push(p, S, T) + process.push(q, S, T))
 
 
-@every_schedule
-@every_case
+@every_case_under_a_schedule
 def test_likelihood_is_a_column_of_the_transition(build, Q, schedule):
     P = exponential(Q, schedule.integral(S, T).numpy())
     x = all_symbols(Q, len(S))
     assert_close(build(schedule).likelihood(x, S, T), P.mT)
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_law_is_a_row_of_the_transition(build, Q, schedule):
     tau = schedule.integral(S, T)
     assert_close(build(schedule).law_by(all_symbols(Q, len(S)), tau, torch.float64), exponential(Q, tau.numpy()))
@@ -246,8 +244,7 @@ def test_rows_and_columns_follow_scattered_tokens(build, Q):
     assert_close(rows.flatten(0, 1), torch.stack([P[b, x[b, d]] for b, d in where]))
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_push_log_is_the_logarithm_of_push(build, Q, schedule):
     p = random_laws(len(S), 3, len(Q))
     pushed = build(schedule).log_push_by(p.log(), schedule.integral(S, T))
@@ -265,8 +262,7 @@ def test_push_log_of_data_that_miss_some_states(build, Q):
     assert_close(pushed.exp(), p @ exponential(Q, process.schedule.integral(0.0, T).numpy()))
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_expected_is_a_mean_under_the_law(build, Q, schedule):
     values = torch.randn(len(S), len(Q), len(Q), generator=seeded(3), dtype=torch.float64)
     expected = (exponential(Q, schedule.integral(S, T).numpy()) * values).sum(-1)
@@ -285,8 +281,7 @@ def test_a_certain_prediction_without_noise_costs_nothing(build, Q):
     assert expected.flatten().tolist() == pytest.approx([0] * process.num_states, abs=1e-12)
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_times_likelihood_multiplies_by_a_column(build, Q, schedule):
     values = random_laws(len(S), len(Q), len(Q), seed=4)
     product = build(schedule).times_likelihood_by(values.clone(), all_symbols(Q, len(S)), schedule.integral(S, T))
@@ -304,8 +299,7 @@ def speeds(schedule, t):
     return schedule.rate(t)[:, None, None]
 
 
-@every_schedule
-@every_case
+@every_case_under_a_schedule
 def test_rate_to_is_a_column_and_rate_from_a_row(build, Q, schedule):
     process, x = build(schedule), all_symbols(Q, len(T))
     assert_close(process.rate_to(x, T), speeds(schedule, T) * off_diagonal(Q).T, 1e-14)
@@ -330,8 +324,7 @@ def test_rates_follow_scattered_tokens(build, Q):
     assert_close(process.rate_from(x, T).flatten(0, 1), rows, 1e-14)
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_times_rate_to_multiplies_by_a_column(build, Q, schedule):
     values = random_laws(len(T), len(Q), len(Q), seed=6)
     product = build(schedule).times_rates_into(values.clone(), all_symbols(Q, len(T)))
@@ -352,8 +345,7 @@ def test_flow_and_exit_rates_are_what_comes_in_and_what_goes_out(build, Q):
 # ---- draws ----------------------------------------------------------------------------------------------------------
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_noise_follows_the_transition(build, Q, schedule):
     process = build(schedule)
     draws = 20_000
@@ -393,8 +385,7 @@ def test_positions_are_noised_independently(build, Q):
     assert_drawn_from(joint, np.outer(law, law).ravel())
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_prior_law_is_stationary(build, Q, schedule):
     process = build(schedule)
     law = process.prior_law()
@@ -448,8 +439,7 @@ def test_only_reversible_matrices_are_diagonalised(case):
 # ---- the share of the data that is left -----------------------------------------------------------------------------
 
 
-@some_schedules
-@every_case
+@every_case_under_a_schedule
 def test_remaining_decays_at_the_slowest_rate_of_the_matrix(build, Q, schedule):
     process = build(schedule)
     decay = -np.linalg.eigvals(Q).real
@@ -471,8 +461,7 @@ def test_what_remains_is_how_far_the_laws_of_two_states_are_apart(build, Q):
     assert 0.2 < float(fall[1] / fall[0]) / math.exp(-1) < 5
 
 
-@every_schedule
-@every_case
+@every_case_under_a_schedule
 @pytest.mark.parametrize("share", [None, 0.5, 1e-6])
 def test_leaving_leaves_that_share_at_the_end(build, Q, schedule, share):
     process = build(schedule)
