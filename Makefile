@@ -9,7 +9,7 @@ demo: install
 	$(BIN)/sddm demo --out demo
 
 test: install
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term
 
 lint: install
 	$(BIN)/ruff check .

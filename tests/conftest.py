@@ -17,7 +17,14 @@ hypothesis.settings.register_profile("sddm", deadline=None, max_examples=25, der
 hypothesis.settings.load_profile("sddm")
 
 
-LONG = ("test_tables.py", "test_many_processes.py", "test_docs.py", "test_runs.py", "test_representation.py")
+LONG = (
+    "test_many_processes.py",
+    "test_runs.py",
+    "test_docs.py",
+    "test_tables.py",
+    "test_reproduce.py",
+    "test_likelihood.py",
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -41,3 +48,8 @@ def forks():
 def without_annotation_checks(monkeypatch):
     """Users run without them; then the library's own sentences are what they see."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def at_full_speed(without_annotation_checks, no_cover):
+    """For long trainings and samplings: nothing looks at annotations, nor counts lines that shorter tests reach."""

@@ -34,7 +34,7 @@ def run_blocks(document):
     return names
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_the_readme_runs_and_its_model_learns_to_sort(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
@@ -70,7 +70,7 @@ def test_every_model_of_the_guide_can_be_built():
     run_blocks("docs/models.md")
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_every_sampler_of_the_guide_samples():
     run_blocks("docs/sampling.md")
 

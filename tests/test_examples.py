@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys, without_annotation_checks):
+def run(tmp_path, monkeypatch, capsys, at_full_speed):
     """Run a script with these arguments in a folder of its own; what it printed."""
 
     def in_folder(script, *arguments):

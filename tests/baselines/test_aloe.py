@@ -235,7 +235,7 @@ def test_a_step_lowers_the_energy_of_the_data_against_improved_rows_and_makes_th
     assert float(new) > float(old), "and one up"
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_power_iteration_alone_teaches_the_dual_sampler_a_fixed_energy():
     system = small_system(energy_rate=1e-12, dual_rate=5e-3)
     lively(system.energy, seed=9)
@@ -248,7 +248,7 @@ def test_power_iteration_alone_teaches_the_dual_sampler_a_fixed_energy():
     assert near < 3 * NOISE
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_joint_training_brings_energy_sampler_and_samples_near_the_data():
     data = random_law(2, 3, seed=10)
     states = all_states(2, 3)

@@ -155,7 +155,7 @@ def test_the_policies_get_no_gradient_from_the_divergence_and_the_energy_none_fr
 # ---- learning ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize(("steps_back", "learned_backward"), [(None, False), (2, True)])
 def test_a_short_training_brings_both_laws_near_the_data(steps_back, learned_backward):
     dim, steps, batch = 3, 300, 256

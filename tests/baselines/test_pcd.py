@@ -208,7 +208,7 @@ def near(centre, states, turned=0.15):
     return turned**distance * (1 - turned) ** (len(centre) - distance)
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_training_brings_the_law_of_the_model_near_that_of_two_modes():
     dim, chains, steps = 6, 256, 300
     states = all_states(2, dim)

@@ -71,7 +71,7 @@ def test_the_prediction_does_not_move_with_the_token_it_is_of(process):
             torch.testing.assert_close(diffusion(Query(other, times(0.4, len(x)))).log_xt[:, d], law[:, d])
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_it_can_learn_the_truth_at_all_levels_of_noise():
     """Two thirds of the way and more from ignorance to the oracle, at every level, in the units of that level."""
     process, law = uniform(0.05), random_law(3, DIM, seed=1)

@@ -41,7 +41,7 @@ PROCESS = uniform(share=0.4)
 TIMES = (torch.arange(16, dtype=torch.float64) + 0.5) / 16
 
 
-pytestmark = pytest.mark.usefixtures("without_annotation_checks")
+pytestmark = pytest.mark.usefixtures("at_full_speed")
 
 
 # ---- exact losses --------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_at_some_positions_it_is_all_positions_indexed():
     assert torch.equal(some, whole.gather(1, positions[..., None].expand(-1, -1, 5)))
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize("kind", PROCESSES)
 @pytest.mark.parametrize("sampler", [Analytical(), Euler(), TauLeaping(), Exact()], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("corrector", [None, Corrector()], ids=["plain", "corrected"])

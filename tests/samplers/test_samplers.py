@@ -103,7 +103,7 @@ def test_every_sampler_draws_tokens_from_every_process(sampler_name, process_nam
     assert not torch.equal(x, draw(2))
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize("process_name", PROCESSES)
 @pytest.mark.parametrize("sampler_name", SAMPLERS)
 def test_every_sampler_survives_states_that_the_model_holds_impossible(sampler_name, process_name):
@@ -231,7 +231,7 @@ def drawn_by(step, diffusion, start, num, dim, seed, grid=(1.0, 0.0)):
     return x
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize("impossible", [0, 4])
 @pytest.mark.parametrize("make", ENUMERABLE.values(), ids=ENUMERABLE)
 def test_exact_simulation_of_the_oracle_draws_the_data(make, impossible):
@@ -243,7 +243,7 @@ def test_exact_simulation_of_the_oracle_draws_the_data(make, impossible):
     assert p_value(counts_of(x, process.num_symbols), on_all_symbols(process, law, 2)) > UNLIKELY
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_exact_simulation_has_the_same_law_for_any_number_of_steps():
     process, law = one_way(), random_law(3, 2, seed=7)
     diffusion, start = oracle(process, law, 2), law_at(process, law, 2, 1.0)
@@ -251,7 +251,7 @@ def test_exact_simulation_has_the_same_law_for_any_number_of_steps():
     assert p_value(counts_of(x, 3), law) > UNLIKELY
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_exact_simulation_to_a_time_before_the_end_draws_the_noised_data():
     process, law = uniform(), random_law(3, 2, seed=7)
     diffusion, start = oracle(process, law, 2), law_at(process, law, 2, 1.0)
@@ -259,7 +259,7 @@ def test_exact_simulation_to_a_time_before_the_end_draws_the_noised_data():
     assert p_value(counts_of(x, 3), law_at(process, law, 2, 0.4)) > UNLIKELY
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize("make", ENUMERABLE.values(), ids=ENUMERABLE)
 def test_exact_simulation_of_any_model_draws_from_its_own_law(make):
     """Not the data's: that which the model's reverse rates lead to, by the master equation."""
@@ -269,7 +269,7 @@ def test_exact_simulation_of_any_model_draws_from_its_own_law(make):
     assert p_value(counts_of(x, process.num_symbols), generated_law(diffusion, 2)) > UNLIKELY
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 def test_the_loop_draws_the_data_by_exact_simulation_from_the_prior():
     """Sampling starts from the prior, which leaves out a share of 1e-6 of the data: less than one sample."""
     law = random_law(3, 2, seed=7)
@@ -359,7 +359,7 @@ def test_a_corrector_brings_a_wrong_law_closer_to_the_right_one():
 # ---- seeds ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize("process_name", ["uniform", "absorbing", "birth-death", "custom-rate"])
 @pytest.mark.parametrize("sampler", [*STEPS.values(), TauLeaping(ordinal=True), Exact(floor=0.05)], ids=repr)
 def test_the_same_seed_gives_the_same_samples_whatever_the_batch_size(sampler, process_name):
@@ -399,7 +399,7 @@ def conditional_law(law, mask, values, dim):
 SUBSETS = [torch.tensor([bool(n >> d & 1) for d in range(3)]) for n in range(7)]
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize("make", [uniform, absorbing])
 def test_a_condition_on_any_positions_draws_the_exact_conditional_law(make):
     """Every set of given positions, from none to all but one, each in rows of its own, by exact simulation."""

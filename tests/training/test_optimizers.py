@@ -100,7 +100,7 @@ def trained(steps, make=Energy.mlp, out=None, resume=False, learning_rate=5e-3):
     return torch.cat([w.detach().flatten() for w in model.parameters()]), losses
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize(("make", "steps"), [(Energy.mlp, 200), (Hollow.for_process, 120)])
 def test_training_by_muon_learns(make, steps):
     _, losses = trained(steps, make, learning_rate=2e-2)

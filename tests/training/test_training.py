@@ -168,7 +168,7 @@ def test_the_start_is_soon_forgotten():
 # ---- the loop ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.usefixtures("at_full_speed")
 @pytest.mark.parametrize(
     ("make", "sizes"),
     [
