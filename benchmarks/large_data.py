@@ -1,6 +1,7 @@
 """Memory and time to the first step of `sddm train` on a file that is larger than what it may hold in memory.
 
-The figures are those of a process of its own: the peak of its anonymous memory and of all its memory (with the pages of
+The load is the mean number of processes that wanted a core in the last minutes: with more than there are cores, times are
+longer than they need be. The figures are those of a process of its own: the peak of its anonymous memory and of all its memory (with the pages of
 files that are mapped), above those of the same command on a file of 1,000 rows.
 
     python benchmarks/large_data.py --gigabytes 4 --dims 1024 32
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -35,21 +37,27 @@ def write(path: Path, rows: int, dim: int) -> Path:
 
 
 def train(data: Path, out: Path, steps: int) -> dict[str, float]:
-    """Peaks in gigabytes, and seconds until the first step is made."""
-    command = [sys.executable, "-m", "sddm", "train", "--data", str(data), "--out", str(out), "--steps", str(steps)]
+    """Peaks in gigabytes, and seconds until the first step is made; the run is stopped after some more steps."""
+    command = [sys.executable, "-m", "sddm", "train", "--data", str(data), "--out", str(out), *OPTIONS.split()]
     started, first = time.monotonic(), None
     peaks = {"VmRSS": 0.0, "RssAnon": 0.0}
-    with subprocess.Popen([*command, *OPTIONS.split()], stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as run:
         while run.poll() is None:
             for line in Path(f"/proc/{run.pid}/status").read_text().splitlines():
                 name, _, value = line.partition(":")
                 if name in peaks:
                     peaks[name] = max(peaks[name], int(value.split()[0]) / 1e6)
-            if first is None and (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size:
+            made = (out / "metrics.jsonl").read_text().count("\n") if (out / "metrics.jsonl").exists() else 0
+            if first is None and made:
                 first = time.monotonic() - started
+            if made >= steps:
+                run.terminate()
+                break
             time.sleep(0.01)
-    if run.returncode or first is None:
-        raise SystemExit("The training failed.")
+        run.wait()
+        said = run.stderr.read().decode() if run.stderr is not None else ""
+    if first is None:
+        raise SystemExit(f"The training failed: {said}")
     return {"anonymous_gigabytes": peaks["RssAnon"], "resident_gigabytes": peaks["VmRSS"], "seconds_to_first": first}
 
 
@@ -67,11 +75,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=4)
     parser.add_argument("--dims", type=int, nargs="+", default=[1024, 32])
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cases = [measure(options.gigabytes, dim, options.steps) for dim in options.dims]
-    text = json.dumps({"gigabytes": options.gigabytes, "cases": cases}, indent=2)
+    text = json.dumps({"gigabytes": options.gigabytes, "load": os.getloadavg(), "cases": cases}, indent=2)
     print(text)
     if options.out is not None:
         options.out.write_text(text + "\n")

@@ -124,7 +124,8 @@ class Dataset:
         generator = torch.Generator().manual_seed(seed)
         if self.groups is None:
             held = min(max(round(share * num), 1), num - 1)
-            apart = Shuffle(num, generator)(torch.arange(held)).sort().values
+            apart = Shuffle(num, generator)(torch.arange(held))
+            apart.numpy().sort()  # in place: there may be tens of millions
         else:
             apart = self._of_some_groups(share * num, generator)
         return self._part(self.tokens.without(apart), apart, False), self._part(self.tokens.select(apart), apart, True)
