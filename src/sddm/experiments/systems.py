@@ -46,8 +46,10 @@ class Drawn(NamedTuple):
 class System(ABC):
     """Something that samples can be drawn from, after a training on a stream of fresh rows if it has one."""
 
-    rows_seen: int = 0
-    """Rows of data that the training draws."""
+    @property
+    def rows_seen(self) -> int:
+        """Rows of data that the training draws."""
+        return 0
 
     @property
     def training(self) -> str:
@@ -78,7 +80,7 @@ class Diffused(System):
         return _marked(self.recipe.model.model, [asdict(self.recipe.model), asdict(self.recipe.training)])
 
     @property
-    def rows_seen(self) -> int:  # type: ignore[override]
+    def rows_seen(self) -> int:
         return self.recipe.training.steps * self._rows_a_step
 
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
@@ -113,7 +115,7 @@ class Compared(System):
         return _marked(self.system, asdict(self))
 
     @property
-    def rows_seen(self) -> int:  # type: ignore[override]
+    def rows_seen(self) -> int:
         return self.steps * self.batch_size
 
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
