@@ -1,8 +1,8 @@
 """Memory and time to the first step of `sddm train` on a file that is larger than what it may hold in memory.
 
-The load is the mean number of processes that wanted a core in the last minutes. With more of them than there are cores, the
-times are longer. The figures are the peaks of one process, in anonymous memory and in all its memory (which counts the
-pages of mapped files), above those of the same command on a file of 1,000 rows.
+The load is the mean number of processes that wanted a core in the last minutes; with more than there are cores, times
+are longer. The figures are the peaks of one process, in anonymous memory and in all its memory (which counts the pages
+of mapped files), above those of the same command on a file of 1,000 rows.
 
     python benchmarks/large_data.py --gigabytes 4 --dims 1024 32
 """
