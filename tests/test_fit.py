@@ -194,10 +194,14 @@ def test_a_model_pushed_to_the_hub_can_be_loaded_from_it(tmp_path, monkeypatch):
 
 
 def test_accumulation_gives_the_same_weights_to_rounding():
-    one, two = (sddm.fit(TOKENS, **QUICK, accumulate=pieces).state_dict() for pieces in (1, 4))
-    for name in one:
-        if not name.endswith("query_key_value.bias"):  # the keys' part of it has no gradient but rounding
-            torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
+    """In float64, where rounding is far below what Adam adds to the root of its second moment."""
+    weights = []
+    for pieces in (1, 4):
+        diffusion = ModelConfig(**TINY).build(Dataset.from_tokens(TOKENS)).double()
+        config = TrainingConfig(3, 4, accumulate=pieces)
+        weights.append(sddm.training.train(diffusion, TOKENS, config, progress=False).state_dict())
+    for name, one in weights[0].items():
+        torch.testing.assert_close(one, weights[1][name], rtol=1e-6, atol=1e-8)
 
 
 def test_bf16_trains_to_a_loss_that_rounding_explains():

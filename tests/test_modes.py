@@ -15,7 +15,7 @@ def sampled(diffusion, **options):
 EVALUATIONS = {
     "sample": sampled,
     "sample at a temperature": lambda diffusion: sampled(diffusion, temperature=0.5),
-    "bound": lambda diffusion: bound(diffusion, torch.zeros(2, 2, dtype=torch.int64), 4, generator=seeded(0)),
+    "bound": lambda diffusion: bound(diffusion, torch.zeros(2, 2, dtype=torch.int64), 8, generator=seeded(0)),
 }
 
 

@@ -31,7 +31,7 @@ def test_a_table_of_categories_is_learnt_with_its_associations_and_no_impossible
     data = table(20_000)
     sizes = {"width": 64, "layers": 1, "heads": 2, "mlp": 128}
     model = sddm.fit(data, steps=1000, batch_size=256, learning_rate=3e-3, **sizes, progress=False)
-    made = model.sample(5_000, steps=25, seed=0, progress=False)
+    made = model.sample(5_000, steps=50, seed=0, progress=False)
     truth = cramers_v(data.tokens[:])
     assert truth[0, 1] > 0.5
     assert truth[1, 2] > 0.7
