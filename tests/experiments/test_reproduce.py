@@ -239,9 +239,9 @@ def test_the_stored_cells_of_the_tables_are_of_todays_recipes():
         stored = json.loads((ROOT / "results" / f"{experiment.name}.json").read_text())
         for cell in stored:
             assert same_recipe(cell["recipe"], experiment.recipe(Cell(cell["row"], cell["column"]))), cell["row"]
+        assert len(stored) == len(experiment.cells())
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
 def test_the_pictures_show_data_and_every_row_and_the_reverse_process(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(synthetic, "REVERSE_POINTS", 50)
     experiment = synthetic.Synthetic("small")
@@ -282,10 +282,9 @@ def test_values_are_named_once_with_all_that_have_them():
     assert synthetic.grouped({"a": "1", "b": "2", "c": "1"}) == "1: `a`, `c`; 2: `b`"
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.parametrize(("name", "x"), [("steps", "steps"), ("training", "training_seconds")])
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
-    monkeypatch.setitem(curves.NUMBERS, "small", (2, 10))
+    monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
     monkeypatch.setitem(curves.TRAININGS, "small", {"energy MLP": (1, 2, 3), "masked transformer": (1, 2)})
     monkeypatch.setattr(curves, "STEPS_SAMPLES", 16)
     monkeypatch.setitem(curves.TRAINING_SAMPLES, "small", 16)
