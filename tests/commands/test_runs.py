@@ -102,11 +102,14 @@ def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_had_not_been(forks,
     began = time.monotonic()
     assert forks.wait(forks.start(["train", "--data", text, "--out", tmp_path / "straight", *KILLED], log)) == 0
     whole = time.monotonic() - began
+    ends = []
     for _ in range(kills):
         process = forks.start(["train", "--data", text, "--out", tmp_path / "killed", *KILLED, "--resume"], log)
-        time.sleep(moments.uniform(0, whole / kills))  # all together are shorter than the run, so that it cannot end
+        time.sleep(moments.uniform(0, whole / kills))  # all together are shorter than the run, which seldom ends before
         os.kill(process, signal.SIGKILL)
-        assert forks.wait(process) == -signal.SIGKILL, log.read_text()
+        ends.append(forks.wait(process))
+    assert set(ends) <= {0, -signal.SIGKILL}, log.read_text()
+    assert ends.count(-signal.SIGKILL) >= kills // 4
     assert forks.wait(forks.start(["train", "--out", tmp_path / "killed", "--resume"], log)) == 0, log.read_text()
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     assert same(weights(straight), weights(killed))
