@@ -10,6 +10,7 @@ import torch
 from sddm.codecs import CODECS
 from sddm.experiments import EXPERIMENTS
 from sddm.marginals import MODELS
+from sddm.metrics import METRICS
 from sddm.processes import PROCESSES
 from sddm.samplers import SAMPLERS
 from sddm.schedules import SCHEDULES
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def tables_restored():
-    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS, EXPERIMENTS, CODECS)
+    tables = (SCHEDULES, PROCESSES, MODELS, SAMPLERS, EXPERIMENTS, CODECS, METRICS)
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):
@@ -64,6 +65,9 @@ def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path, monkeypat
     again = type(dna).from_pretrained(tmp_path / "dna")
     assert again.decode(again.sample(4, steps=10, seed=0)) == names["strands"]
     assert {len(strand) for strand in names["strands"]} == {4}
+    assert [figure.name for figure in names["gaps"]] == ["mmd", "gc_gap"]
+    assert 0 <= names["gaps"][1].value <= 1
+    assert names["gc_gap"](names["real"], names["real"], names["dna"].codec) == 0
 
 
 def test_every_model_of_the_guide_can_be_built():

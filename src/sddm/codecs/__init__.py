@@ -1,6 +1,6 @@
 """What tokens mean, both ways: from files to tokens, and from tokens back to what the user's file held."""
 
-from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Figure, Readers
+from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
 from sddm.codecs.columns import Columns
 from sddm.codecs.gray import GrayCode
@@ -30,7 +30,6 @@ __all__ = [
     "Codec",
     "Columns",
     "Encoded",
-    "Figure",
     "GrayCode",
     "Integers",
     "Points",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +21,6 @@ from sddm import _checks
 from sddm.config import Configurable
 from sddm.formats.arrays import integers, read_array, write_array
 from sddm.formats.text import readable
-from sddm.metrics import hamming_mmd
 from sddm.token_array import TokenArray
 
 Tokens = Int[Tensor, "num dim"]
@@ -49,24 +47,6 @@ class Encoded(NamedTuple):
     """The class of each row."""
     lengths: Sequence[int] | None = None
     """How many positions of each row exist, if the rest of the row is padding that is not to be learned."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A comparison of samples with data: the key under which it is saved, what it is called, and its value."""
-
-    name: str
-    title: str
-    value: float
-    standard_error: float | None = None
-
-    def saved(self) -> dict[str, float]:
-        error = {} if self.standard_error is None else {f"{self.name}_standard_error": self.standard_error}
-        return {self.name: self.value, **error}
-
-    def __str__(self) -> str:
-        error = "" if self.standard_error is None else f" +- {self.standard_error:.2g}"
-        return f"{self.title}  {self.value:.6g}{error}"
 
 
 class Codec(Configurable, ABC):
@@ -106,13 +86,6 @@ class Codec(Configurable, ABC):
     def condition_readers(self) -> ConditionReaders:
         """How rows of tokens and blanks are read."""
         return {".npy": token_rows}
-
-    def compare(self, samples: Tokens, data: Int[Tensor, "others dim"]) -> list[Figure]:
-        """How far samples are from data, in the ways that suit what the tokens mean."""
-        if len(data) < 4:
-            return []
-        mmd = hamming_mmd(samples, data[: len(samples)])
-        return [Figure("mmd", "MMD of samples and data", mmd.value, mmd.standard_error)]
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         """The same values as tokens of this codec; `name` names the data in error messages."""

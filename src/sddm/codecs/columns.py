@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from sddm import _checks
 from sddm.codecs.base import (
@@ -16,7 +14,6 @@ from sddm.codecs.base import (
     Codec,
     ConditionReaders,
     Encoded,
-    Figure,
     Readers,
     Tokens,
     Writers,
@@ -25,7 +22,6 @@ from sddm.codecs.base import (
     write_tokens,
 )
 from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
-from sddm.metrics import cramers_v
 
 
 class Columns(Codec):
@@ -80,13 +76,6 @@ class Columns(Codec):
             ".csv": lambda path: encoded(path, *read_csv(path)),
             ".parquet": lambda path: encoded(path, *read_parquet(path)),
         }
-
-    def compare(self, samples: Tokens, data: Int[Tensor, "others dim"]) -> list[Figure]:
-        figures = super().compare(samples, data)
-        if min(len(samples), len(data)) > 1:
-            gap = float((cramers_v(samples) - cramers_v(data)).abs().max())
-            figures.append(Figure("association_gap", "largest gap in pairwise association (Cramer's V)", gap))
-        return figures
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         _checks.require(

@@ -11,11 +11,11 @@ import torch
 import tyro
 
 from sddm import _checks, _files
-from sddm.codecs import Figure
 from sddm.commands import runs
 from sddm.data import Dataset, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times
+from sddm.metrics import Figure, compare
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
@@ -101,7 +101,7 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> l
     tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     made = sample(diffusion, command.samples, steps=command.steps, generator=generator, length=tokens.shape[1]).cpu()
-    return (diffusion.codec or data.codec).compare(made, tokens)
+    return compare(made, tokens, diffusion.codec or data.codec)
 
 
 def _data(command: EvaluateCommand) -> Dataset:

@@ -24,6 +24,11 @@ def cramers_v(tokens: Int[Tensor, "num dim"]) -> Float64[Tensor, "dim dim"]:
     return result
 
 
+def association_gap(samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"]) -> float:
+    """The largest difference between samples and data in Cramer's V of a pair of columns."""
+    return float((cramers_v(samples) - cramers_v(data)).abs().max())
+
+
 def _pair(x: Tensor, y: Tensor, rows: int, columns: int) -> float:
     num = len(x)
     table = torch.bincount(x * columns + y, minlength=rows * columns).reshape(rows, columns).double()

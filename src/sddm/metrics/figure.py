@@ -1,0 +1,47 @@
+"""What a metric is to a command: a figure of samples against data, for the codecs that it suits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Int
+from torch import Tensor
+
+from sddm.codecs import Codec
+from sddm.metrics.mmd import MMD
+
+Tokens = Int[Tensor, "num dim"]
+OtherTokens = Int[Tensor, "others dim"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How far samples are from data: a line of the table `METRICS`, by the name under which the figure is saved."""
+
+    title: str
+    """What the figure is called where people read it."""
+    measure: Callable[[Tokens, OtherTokens, Codec], float | MMD]
+    """The value from samples, data and their codec, with its standard error if it has one."""
+    codec: type = Codec
+    """The codecs that the metric suits: this one and those derived from it."""
+    rows: int = 1
+    """The least rows of samples and of data that it needs."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A comparison of samples with data: the key under which it is saved, what it is called, and its value."""
+
+    name: str
+    title: str
+    value: float
+    standard_error: float | None = None
+
+    def saved(self) -> dict[str, float]:
+        error = {} if self.standard_error is None else {f"{self.name}_standard_error": self.standard_error}
+        return {self.name: self.value, **error}
+
+    def __str__(self) -> str:
+        error = "" if self.standard_error is None else f" +- {self.standard_error:.2g}"
+        return f"{self.title}  {self.value:.6g}{error}"
