@@ -226,6 +226,13 @@ def finite(value: Any, name: str) -> float:
     return number
 
 
+def share(value: Any, name: str) -> float:
+    """Check a number in [0, 1)."""
+    number = finite(value, name)
+    require(0 <= number < 1, f"{name} must be at least 0 and below 1, but it is {number:g}.")
+    return number
+
+
 def generator(value: Any, name: str = "generator") -> torch.Generator | None:
     if value is not None and not isinstance(value, torch.Generator):
         raise TypeError(

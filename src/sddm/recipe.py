@@ -91,7 +91,7 @@ class ModelConfig:
             if value is not None:
                 _checks.whole(value, name, 1, most)
         _checks.require(0 < self.left < 1, f"left must lie between 0 and 1, but it is {self.left}.")
-        _checks.require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), but it is {self.dropout}.")
+        _checks.share(self.dropout, "dropout")
         _checks.positive(self.time_scale, "time_scale")
         _checks.positive(self.input_gain, "input_gain")
         _checks.whole(self.film_blocks, "film_blocks", 0, LARGEST["layers"])

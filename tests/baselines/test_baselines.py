@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from sddm.baselines import ALOE, BASELINES, EBGFN, PCD
-from sddm.baselines.base import TimelessEnergy
 from sddm.training import RunConfig, checkpoints, learn
 from sddm.training.batches import generator_of
 
@@ -75,16 +74,3 @@ def test_rows_of_another_length_or_with_other_tokens_are_refused(name):
     for bad in (torch.zeros(4, 5, dtype=torch.int64), torch.full((4, 6), 2)):
         with pytest.raises(ValueError, match="rows"):
             built(name).update(bad, torch.Generator().manual_seed(0))
-
-
-@torch.no_grad()
-def test_a_flip_is_the_difference_of_two_energies():
-    energy, x = TimelessEnergy(5, width=8), torch.randint(2, (4, 5), generator=torch.Generator().manual_seed(0))
-    positions = torch.tensor([[0, 3], [1, 4], [2, 0], [4, 1]])
-    flips = energy.flips(x, positions)
-    for i in range(4):
-        for j, d in enumerate(positions[i].tolist()):
-            turned = x[i].clone()
-            turned[d] = 1 - turned[d]
-            expected = energy(x[i : i + 1]) - energy(turned[None])
-            assert float(flips[i, j]) == pytest.approx(float(expected), abs=1e-5)

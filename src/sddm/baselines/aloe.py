@@ -29,16 +29,13 @@ import copy
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from sddm import _checks
 from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.editor import EditingSampler
 from sddm.baselines.gibbs import sweep
 from sddm.training.ema import follow
-
-SAMPLE_ROWS = 2_048
-"""Samples are made in pieces of this many rows, whose hidden layers stay in the processor's cache."""
 
 
 class ALOE(Baseline):
@@ -79,26 +76,21 @@ class ALOE(Baseline):
         clip: float = 5.0,
         averaging: float = 0.998,
     ) -> None:
-        super().__init__()
-        self.length = _checks.whole(length, "length", 1)
+        super().__init__(length)
         self.trajectories = _checks.whole(trajectories, "trajectories", 1)
         self.gibbs_sweeps = _checks.whole(gibbs_sweeps, "gibbs_sweeps", 1)
         self.sample_sweeps = _checks.whole(sample_sweeps, "sample_sweeps", 0)
         self.clip = _checks.positive(clip, "clip")
-        self.averaging = _checks.finite(averaging, "averaging")
-        _checks.require(0 <= averaging < 1, f"averaging must be at least 0 and below 1, but it is {averaging:g}.")
+        self.averaging = _checks.share(averaging, "averaging")
         self.energy = TimelessEnergy(length, energy_width)
         self.dual = EditingSampler(length, dual_width, max_edits, inverse_stop)
         self.averaged_energy = copy.deepcopy(self.energy).requires_grad_(False)
         self.averaged_dual = copy.deepcopy(self.dual).requires_grad_(False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self._optimizers: dict[str, torch.optim.Optimizer] = {
+        self._optimizers = {
             "energy": torch.optim.Adam(self.energy.parameters(), _checks.positive(energy_rate, "energy_rate")),
             "dual": torch.optim.Adam(self.dual.parameters(), _checks.positive(dual_rate, "dual_rate")),
         }
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return self._optimizers
 
     def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
         """One step of the energy and one of the dual sampler, on the same improved rows."""
@@ -107,25 +99,13 @@ class ALOE(Baseline):
         improved = sweep(self.energy, drawn, self.gibbs_sweeps, generator)
         contrast = self.energy(rows).mean() - self.energy(improved).mean()
         bound = self.dual.bound(improved, self.trajectories, generator).mean()
-        self._descend(contrast, self.energy, self._optimizers["energy"])
-        self._descend(-bound, self.dual, self._optimizers["dual"])
+        self._descend(contrast - bound, clip=self.clip)  # the energy is in one of the two, the sampler in the other
         for average, present in ((self.averaged_energy, self.energy), (self.averaged_dual, self.dual)):
             follow(average.parameters(), present.parameters(), int(self.steps), self.averaging)
         self.steps += 1
         return {"contrast": contrast.item(), "bound": bound.item()}
 
-    def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
-        """Draw `num` rows from the dual sampler and give each `sample_sweeps` Gibbs sweeps under the energy."""
-        whole, rest = divmod(_checks.whole(num, "num", 1), SAMPLE_ROWS)
-        pieces = [SAMPLE_ROWS] * whole + [rest] * (rest > 0)
-        return torch.cat([self._refined(rows, generator) for rows in pieces])
-
-    def _refined(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
-        drawn = self.averaged_dual.sample(num, generator)
+    def _drawn(self, rows: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows dim"]:
+        """Draws of the dual sampler after `sample_sweeps` Gibbs sweeps under the energy."""
+        drawn = self.averaged_dual.sample(len(rows), generator)
         return sweep(self.averaged_energy, drawn, self.sample_sweeps, generator)
-
-    def _descend(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), self.clip)
-        optimizer.step()

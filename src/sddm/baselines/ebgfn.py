@@ -33,9 +33,6 @@ from sddm.baselines.gflownet import Fillings, Policy, explored
 from sddm.randomness import Stream
 from sddm.training.ema import follow
 
-SAMPLE_ROWS = 1 << 12
-"""Rows sampled at once, so that hidden layers stay in the processor's cache."""
-
 
 class Losses(NamedTuple):
     """What a step on a batch of data lowers, and what it saw."""
@@ -74,6 +71,7 @@ class EBGFN(Baseline):
     >>> system.sample(4_000, torch.Generator().manual_seed(0))
     """
 
+    piece = 4_096
     steps: Int[Tensor, ""]
 
     def __init__(
@@ -93,42 +91,32 @@ class EBGFN(Baseline):
         decay_steps: int | None = None,
         averaging: float = 0.999,
     ) -> None:
-        super().__init__()
-        self.length = _checks.whole(length, "length", 1)
+        super().__init__(length, decay_steps)
         self.steps_back = length if steps_back is None else _checks.whole(steps_back, "steps_back", 1, length)
-        self.exploration = _share(exploration, "exploration")
+        self.exploration = _checks.share(exploration, "exploration")
         self.data_share = _checks.finite(data_share, "data_share")
         _checks.require(0 <= data_share <= 1, f"data_share must lie in [0, 1], but it is {data_share:g}.")
-        self.averaging = _share(averaging, "averaging")
-        self.decay_steps = None if decay_steps is None else _checks.whole(decay_steps, "decay_steps", 1)
+        self.averaging = _checks.share(averaging, "averaging")
         self.energy = TimelessEnergy(length, width=energy_width, layers=energy_layers)
         self.policy = Policy(length, width=policy_width, layers=policy_layers, learned_backward=learned_backward)
         self.averaged_policy = copy.deepcopy(self.policy).requires_grad_(False)
         self.log_partition = nn.Parameter(torch.zeros(()))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self._rates = {
-            "energy": _checks.positive(energy_rate, "energy_rate"),
-            "policy": _checks.positive(policy_rate, "policy_rate"),
-            "partition": _checks.positive(partition_rate, "partition_rate"),
+        learners = {
+            "energy": (self.energy.parameters(), energy_rate),
+            "policy": (self.policy.parameters(), policy_rate),
+            "partition": ([self.log_partition], partition_rate),
         }
-        learners = {"energy": self.energy.parameters(), "policy": self.policy.parameters()}
-        learners["partition"] = iter([self.log_partition])
-        self._optimizers: dict[str, torch.optim.Optimizer] = {
-            name: torch.optim.Adam(weights, lr=self._rates[name], fused=True) for name, weights in learners.items()
+        self._optimizers = {
+            name: torch.optim.Adam(weights, lr=_checks.positive(rate, f"{name}_rate"), fused=True)
+            for name, (weights, rate) in learners.items()
         }
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return self._optimizers
 
     def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
         """One step of the energy, of the policies and of log Z, all at the same rows."""
         losses = self.losses(_checks.tokens(rows, 2, "rows", length=self.length), generator)
-        self._set_rates()
-        for optimizer in self._optimizers.values():
-            optimizer.zero_grad()
-        (losses.balance + losses.divergence).backward()
-        for optimizer in self._optimizers.values():
-            optimizer.step()
+        done = 0.0 if self.decay_steps is None else min(1.0, int(self.steps) / self.decay_steps)
+        self._descend(losses.balance + losses.divergence, rate=(1 + math.cos(math.pi * done)) / 2)
         follow(self.averaged_policy.parameters(), self.policy.parameters(), int(self.steps), self.averaging)
         self.steps += 1
         return {
@@ -167,23 +155,6 @@ class EBGFN(Baseline):
         rest = self.log_partition - backward.sum(1) + energies
         return forward.sum(1) + rest, explored(forward, self.exploration).sum(1) + rest
 
-    def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
+    def _drawn(self, rows: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows dim"]:
         """Trajectories of P_F from the void state."""
-        _checks.whole(num, "num", 1)
-        sizes = [min(SAMPLE_ROWS, num - first) for first in range(0, num, SAMPLE_ROWS)]
-        return torch.cat([self.averaged_policy.sample(size, generator) for size in sizes])
-
-    def _set_rates(self) -> None:
-        """The rates of this step."""
-        if self.decay_steps is None:
-            return
-        share = (1 + math.cos(math.pi * min(1.0, int(self.steps) / self.decay_steps))) / 2
-        for name, optimizer in self._optimizers.items():
-            optimizer.param_groups[0]["lr"] = share * self._rates[name]
-
-
-def _share(value: float, name: str) -> float:
-    """Check a number in [0, 1)."""
-    number = _checks.finite(value, name)
-    _checks.require(0 <= number < 1, f"{name} must be at least 0 and below 1, but it is {number:g}.")
-    return number
+        return self.averaged_policy.sample(len(rows), generator)

@@ -11,6 +11,8 @@ law p after it.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -19,9 +21,6 @@ from sddm import _checks
 from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.gibbs import random_scan
 from sddm.training.ema import follow
-
-PIECE = 2_048
-"""How many chains are moved at once while sampling: their hidden layers stay in the processor's cache."""
 
 
 class PCD(Baseline):
@@ -70,26 +69,19 @@ class PCD(Baseline):
         penalty: float = 0.0,
         sampling_moves: int = 320,
     ) -> None:
-        super().__init__()
-        self.length = _checks.whole(length, "length", 1)
+        super().__init__(length, decay_steps)
         self.moves = _checks.whole(moves, "moves", 1)
-        self.learning_rate = _checks.positive(learning_rate, "learning_rate")
-        self.decay_steps = None if decay_steps is None else _checks.whole(decay_steps, "decay_steps", 1)
-        self.decay = _checks.finite(average, "average")
-        _checks.require(0 <= average < 1, f"average must lie in [0, 1), but it is {average}.")
+        self.decay = _checks.share(average, "average")
         self.penalty = _checks.finite(penalty, "penalty")
         _checks.require(penalty >= 0, f"penalty must not be negative, but it is {penalty}.")
         self.sampling_moves = _checks.whole(sampling_moves, "sampling_moves", 0)
         self.energy = TimelessEnergy(length, width, layers)
-        self.averaged_energy = TimelessEnergy(length, width, layers).requires_grad_(False)
-        self.averaged_energy.load_state_dict(self.energy.state_dict())
+        self.averaged_energy = copy.deepcopy(self.energy).requires_grad_(False)
         _checks.whole(chains, "chains", 1)
         self.register_buffer("chains", torch.zeros(chains, length, dtype=torch.int64))
         self.register_buffer("steps_made", torch.zeros((), dtype=torch.int64))
-        self._optimizer = torch.optim.Adam(self.energy.parameters(), self.learning_rate)
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"energy": self._optimizer}
+        rate = _checks.positive(learning_rate, "learning_rate")
+        self._optimizers = {"energy": torch.optim.Adam(self.energy.parameters(), rate)}
 
     def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
         """Move some chains on, and follow the gradient of the likelihood with their states as draws from the model."""
@@ -101,25 +93,19 @@ class PCD(Baseline):
 
         data, model = self.energy(torch.cat([rows, drawn])).split([len(rows), len(drawn)])
         loss = data.mean() - model.mean() + self.penalty * (data.square().mean() + model.square().mean())
-        self._optimizer.param_groups[0]["lr"] = self._learning_rate(step)
-        self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
-
+        self._descend(loss, rate=1.0 if self.decay_steps is None else max(0.0, 1 - step / self.decay_steps))
         follow(self.averaged_energy.parameters(), self.energy.parameters(), step, self.decay)
         self.steps_made += 1
         gap, level = torch.stack([model.mean() - data.mean(), data.mean()]).tolist()
         return {"energy gap": gap, "energy of data": level}
 
-    @torch.no_grad()
-    def sample(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
+    def _drawn(self, rows: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows dim"]:
         """Chains from the states of the persistent ones (before any training: from noise), `sampling_moves` on."""
-        _checks.whole(num, "num", 1)
-        start = self._noise(num, generator) if int(self.steps_made) == 0 else self.chains[self.groups(num)]
-        pieces = start.split(PIECE)
-        return torch.cat([random_scan(self.averaged_energy, x, self.sampling_moves, generator) for x in pieces])
+        untrained = int(self.steps_made) == 0
+        start = self._noise(len(rows), generator) if untrained else self.chains[rows % len(self.chains)]
+        return random_scan(self.averaged_energy, start, self.sampling_moves, generator)
 
-    def groups(self, num: int) -> Int[Tensor, "num"] | None:
+    def groups(self, num: int) -> Int[Tensor, "num"]:
         """The chain from which each sample starts."""
         return torch.arange(num, device=self.chains.device) % len(self.chains)
 
@@ -129,10 +115,6 @@ class PCD(Baseline):
         chosen = order[:num].to(self.chains.device)
         self.chains[chosen] = random_scan(self.energy, self.chains[chosen], self.moves, generator)
         return self.chains[chosen]
-
-    def _learning_rate(self, step: int) -> float:
-        left = 1.0 if self.decay_steps is None else max(0.0, 1 - step / self.decay_steps)
-        return self.learning_rate * left
 
     def _noise(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
         bits = torch.randint(2, (num, self.length), generator=generator, device=generator.device)

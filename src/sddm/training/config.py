@@ -118,8 +118,8 @@ class TrainingConfig(RunConfig):
         )
         _checks.positive(self.learning_rate, "learning_rate")
         _checks.positive(self.clip, "clip")
-        _checks.require(0 <= self.warmup < 1, f"warmup must lie in [0, 1), but it is {self.warmup}.")
-        _checks.require(0 <= self.ema < 1, f"ema must lie in [0, 1), but it is {self.ema}.")
+        _checks.share(self.warmup, "warmup")
+        _checks.share(self.ema, "ema")
         _checks.require(0 < self.ema_share <= 1, f"ema_share must lie in (0, 1], but it is {self.ema_share}.")
         _checks.require(0 <= self.noise_weight <= 2, f"noise_weight must lie in [0, 2], but it is {self.noise_weight}.")
         _checks.require(
