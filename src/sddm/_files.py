@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -155,11 +155,12 @@ def load_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-def digest(state: str, tensors: Mapping[str, Tensor]) -> str:
-    """A hash of the state and of every tensor's name, type, shape and bytes."""
-    total = hashlib.blake2b(state.encode(), digest_size=20)
-    for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
+def digest(state: Any, tensors: Mapping[str, Tensor] | None = None) -> str:
+    """A hash of a text or of JSON, and of every tensor's name, type, shape and bytes."""
+    text = state if isinstance(state, str) else json.dumps(state, sort_keys=True)
+    total = hashlib.blake2b(text.encode(), digest_size=20)
+    for name, value in sorted((tensors or {}).items()):
+        value = value.detach().cpu().contiguous()
         total.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         total.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
@@ -181,9 +182,3 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def keep_if(path: Path, wanted: Callable[[str], bool]) -> None:
-    """Keep the lines of a text file that are wanted."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    write_text(path, "".join(line for line in lines if wanted(line)))

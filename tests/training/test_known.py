@@ -27,7 +27,7 @@ from sddm.training import (
     train,
 )
 from sddm.training.config import known_from_text
-from sddm.training.known import KNOWN
+from sddm.training.rules import KNOWN
 
 LENGTH, ROWS = 6, 20_000
 SIZES = {"width": 8, "layers": 1, "heads": 2, "mlp": 16}

@@ -74,7 +74,7 @@ class EvaluateCommand:
 def run(command: EvaluateCommand) -> dict[str, Any]:
     if command.out is not None:
         runs.check_file_place(command.out)
-    diffusion = runs.trained(command.run).to(runs.device_of_this_machine())
+    diffusion = runs.trained(command.run).to("cuda" if torch.cuda.is_available() else "cpu")
     data = _data(command)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 import tyro
 
 from sddm import __version__, _checks, _files
@@ -18,7 +17,6 @@ from sddm.diffusion import Diffusion, load_weights
 from sddm.errors import BadCheckpointError
 from sddm.training import checkpoints
 from sddm.training.config import TrainingConfig
-from sddm.training.identity import lasting
 from sddm.training.loop import CHECKPOINTS, MODEL
 
 if TYPE_CHECKING:
@@ -43,11 +41,7 @@ def record(folder: Path, command: TrainCommand, fingerprint: str, data: Dataset,
         "diffusion": diffusion.config(),
         "versions": {"python": platform.python_version(), **packages},
     }
-    _files.write_json(folder / RUN_FILE, {**value, "digest": _digest(value)})
-
-
-def _digest(value: dict[str, Any]) -> str:
-    return _files.digest(json.dumps(value, sort_keys=True), {})
+    _files.write_json(folder / RUN_FILE, {**value, "digest": _files.digest(value)})
 
 
 def recorded(folder: Path) -> dict[str, Any]:
@@ -61,7 +55,7 @@ def recorded(folder: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise BadCheckpointError(f"{path} is damaged: {error}. Train again from the start.") from error
     rest = {name: part for name, part in value.items() if name != "digest"}
-    if value.get("digest") not in (None, _digest(rest)):  # older versions wrote none
+    if value.get("digest") not in (None, _files.digest(rest)):  # older versions wrote none
         raise BadCheckpointError(f"{path} is damaged: it does not hold what was written. Train again from the start.")
     return value
 
@@ -89,7 +83,7 @@ def check_same(
         "Leave out the options that change it, or start a new run with another --out.",
     )
     before = value["options"]["training"]
-    for name, now in lasting(training).items():
+    for name, now in training.lasting.items():
         _checks.require(
             before.get(name, now) == now,
             f"{name} is {now}, but the run in {str(folder)!r} was started with {before.get(name)}. "
@@ -131,7 +125,3 @@ def trained(source: str) -> Diffusion:
         return Diffusion.from_pretrained(source)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {ADVICE}") from error
-
-
-def device_of_this_machine() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

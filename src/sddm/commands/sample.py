@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -140,7 +139,7 @@ def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | No
     tensors = {f"model.{name}": value for name, value in diffusion.state_dict().items()}
     if condition is not None:
         tensors |= {"condition.mask": condition.mask, "condition.values": condition.values}
-    return _files.digest(json.dumps([options, diffusion.config()], sort_keys=True), tensors)
+    return _files.digest([options, diffusion.config()], tensors)
 
 
 class _Parts:

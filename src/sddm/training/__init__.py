@@ -5,10 +5,20 @@ from sddm.training.config import RunConfig, TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner, train
 from sddm.training.ema import EMA
-from sddm.training.known import Known, Mask, Mixture, Nothing, Prefix, Scattered, Spans
 from sddm.training.learner import Learner
 from sddm.training.loop import learn
-from sddm.training.times import OnGrid, Stratified, TimeRule
+from sddm.training.rules import (
+    Known,
+    Mask,
+    Mixture,
+    Nothing,
+    OnGrid,
+    Prefix,
+    Scattered,
+    Spans,
+    Stratified,
+    TimeRule,
+)
 
 __all__ = [
     "EMA",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from jaxtyping import Int
@@ -53,8 +54,8 @@ class Epochs:
     def __init__(self, data: Data, batch_size: int, seed: int = 0) -> None:
         self.data = data
         self.batch_size = _checks.whole(batch_size, "batch_size", 1)
-        self.seed = seed
-        self._orders: dict[int, Shuffle] = {}
+        # A batch may span two epochs.
+        self._order = lru_cache(2)(lambda epoch: Shuffle(len(data), generator_of(seed, "order", epoch)))
 
     def __call__(self, step: int) -> Batch:
         size = len(self.data)
@@ -62,10 +63,3 @@ class Epochs:
         epochs = range(first // size, (last - 1) // size + 1)
         rows = [self._order(e)(torch.arange(max(first - e * size, 0), min(last - e * size, size))) for e in epochs]
         return rows_of(self.data, torch.cat(rows))
-
-    def _order(self, epoch: int) -> Shuffle:
-        if epoch not in self._orders:
-            if len(self._orders) > 1:
-                self._orders.clear()
-            self._orders[epoch] = Shuffle(len(self.data), generator_of(self.seed, "order", epoch))
-        return self._orders[epoch]

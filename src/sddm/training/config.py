@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from sddm import _checks
-from sddm.training.known import Known, Nothing, known_from_text
 from sddm.training.optimizers import DECAYS, OPTIMIZERS
-from sddm.training.rules import from_text
-from sddm.training.times import TIMES, TimeRule
+from sddm.training.rules import TIMES, Known, Nothing, TimeRule, from_text, known_from_text
 
 if TYPE_CHECKING:
     OptimizerName = str
@@ -21,6 +19,10 @@ else:
 MAX_STEPS = 999_999_999
 """The names of checkpoints have nine digits."""
 MAX_BATCH_SIZE = 1_000_000
+CHANGEABLE = frozenset(
+    {"steps", "accumulate", "bf16", "compile", "shard", "log_every", "evaluate_every", "save_every", "keep"}
+)
+"""What may change when a run goes on: how far it goes, how it is computed, and what it writes."""
 MAX_SEED = 2**63 - 1
 """The largest seed; torch's generators take no more than 64 bits."""
 
@@ -50,6 +52,11 @@ class RunConfig:
         _checks.whole(self.seed, "seed", 0, MAX_SEED)
         for name in ("log_every", "evaluate_every", "save_every", "keep"):
             _checks.whole(getattr(self, name), name, 1)
+
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """The options that cannot change when a run goes on."""
+        return {name: value for name, value in asdict(self).items() if name not in CHANGEABLE}
 
 
 @dataclass(frozen=True)

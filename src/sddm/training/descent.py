@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -19,17 +19,6 @@ from sddm.training.devices import InForward, accelerator, sharded, whole
 from sddm.training.ema import EMA
 from sddm.training.learner import Learner
 from sddm.training.optimizers import OPTIMIZERS
-
-
-@runtime_checkable
-class Rows(Protocol):
-    """A batch whose rows can be shared out."""
-
-    def __len__(self) -> int: ...
-
-    def rows(self, rows: slice) -> Any:
-        """Some of the rows."""
-        ...
 
 
 class Descent(Learner):
@@ -62,8 +51,8 @@ class Descent(Learner):
         )
 
     @abstractmethod
-    def draw(self, batch: Any, generator: torch.Generator) -> Rows:
-        """Make every random draw of a step, for the whole batch."""
+    def draw(self, batch: Any, generator: torch.Generator) -> Any:
+        """Make every random draw of a step, for the whole batch: an object with a length and a method `rows(slice)`."""
 
     @abstractmethod
     def losses(self, drawn: Any) -> Float[Tensor, "batch"]:

@@ -27,11 +27,9 @@ from sddm.token_array import TokenArray
 from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
-from sddm.training.identity import digest_of
-from sddm.training.known import Known, Nothing
 from sddm.training.loop import MODEL, SAMPLES, learn
+from sddm.training.rules import Known, Nothing, TimeRule
 from sddm.training.state import averaged_weights
-from sddm.training.times import TimeRule
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 32, 16
 """How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at more."""
@@ -122,9 +120,12 @@ class DiffusionLearner(Descent):
             diffusion.model.compile()
 
     def identity(self) -> dict[str, Any]:
-        rules = {"known": repr(self.known), "times": repr(self.times)}
+        try:
+            model = _files.digest(self._result.config())
+        except TypeError:  # a part of it is in no table
+            model = None
         loss = getattr(self.loss, "__name__", type(self.loss).__name__)
-        return {"loss": loss, "model": digest_of(self._result), **rules}
+        return {"loss": loss, "model": model, "known": repr(self.known), "times": repr(self.times)}
 
     def draw(self, batch: Int[Tensor, "batch dim"] | Batch, generator: torch.Generator) -> NoisedBatch:
         batch = batch if isinstance(batch, Batch) else Batch(batch)

@@ -20,11 +20,10 @@ from sddm.training.checkpoints import Checkpoint
 from sddm.training.config import RunConfig
 from sddm.training.devices import accelerator, check_alike, claimed
 from sddm.training.heartbeat import noticing_lost_processes
-from sddm.training.identity import check_identity, lasting
 from sddm.training.learner import Learner
 from sddm.training.report import Report
 from sddm.training.signals import Wish, wishes_to_stop
-from sddm.training.state import check_fits, restore, tensors_of
+from sddm.training.state import check_belongs, restore, tensors_of
 
 CHECKPOINTS, SAMPLES, MODEL = "checkpoints", "samples", "model"
 STEPS_BETWEEN_QUESTIONS = 10
@@ -57,7 +56,9 @@ def learn(
     with noticing_lost_processes(), wishes_to_stop() as wish, claimed(processes, folder):
         check_alike(processes, trainer.identity)
         if resume and folder is not None:
-            trainer.load(checkpoints.newest(folder / CHECKPOINTS))
+            newest = checkpoints.newest(folder / CHECKPOINTS)
+            if newest is not None:
+                trainer.load(newest)
         return trainer.run(batches, folder, progress, report, wish)
 
 
@@ -75,7 +76,7 @@ class Trainer:
         self.device: torch.device = self.accelerator.device
         if not learner.shares_batches:  # the others have moved, and keep views of their weights
             learner.module.to(self.device)
-        self.identity = {**lasting(config), **learner.identity(), "data": fingerprint}
+        self.identity = {**config.lasting, **learner.identity(), "data": fingerprint}
         self.step = 0
         self.totals: dict[str, float] = {}
         self.count = 0  # of the steps in the totals: those since the last line of metrics
@@ -177,12 +178,9 @@ class Trainer:
         if self.accelerator.is_main_process:
             checkpoints.save(folder / CHECKPOINTS, Checkpoint(self.step, state, tensors), self.config.keep)
 
-    def load(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from a checkpoint, if there is one."""
-        if checkpoint is None:
-            return
-        check_fits(self.learner, checkpoint)
-        check_identity(checkpoint.state.get("identity"), self.identity)
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        check_belongs(checkpoint, self.learner, self.identity)
         restore(self.learner, checkpoint)
         self.totals, self.count = checkpoint.state["totals"], checkpoint.state["count"]
         self.step = checkpoint.step

@@ -107,4 +107,5 @@ def _forget_after(path: Path, step: int) -> None:
         except (ValueError, TypeError, KeyError):
             return False
 
-    _files.keep_if(path, wanted)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    _files.write_text(path, "".join(filter(wanted, lines)))

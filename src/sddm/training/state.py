@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -31,14 +33,21 @@ def averaged_weights(learner: Learner) -> dict[str, Tensor]:
         return {name: whole(weight.detach()).cpu().clone() for name, weight in learner.module.named_parameters()}
 
 
-def check_fits(learner: Learner, checkpoint: Checkpoint) -> None:
-    """Check that a checkpoint holds the weights of this learner."""
+def check_belongs(checkpoint: Checkpoint, learner: Learner, identity: dict[str, Any]) -> None:
+    """Check that a checkpoint holds the weights of this learner and is of the run with this identity."""
     weights = {name: value.shape for name, value in learner.module.state_dict().items()}
     if {name: value.shape for name, value in checkpoint.part("weights").items()} != weights:
         raise BadCheckpointError(
             "The checkpoint belongs to another model: its weights have other names or shapes. "
             "Give the options that the run was started with, or another --out."
         )
+    theirs = checkpoint.state.get("identity", identity)  # older versions did not write it
+    for name, value in identity.items():
+        if theirs.get(name) != value:
+            raise BadCheckpointError(
+                f"The checkpoint belongs to another run: there {name} is {theirs.get(name)}, here it is {value}. "
+                "Give the options that the run was started with, or another --out."
+            )
 
 
 @torch.no_grad()
