@@ -26,26 +26,18 @@ class RunError(Exception):
 
 
 class BadCheckpointError(RunError):
-    """A checkpoint is broken or belongs to another run."""
-
     exit_code = 3
 
 
 class DivergedError(RunError):
-    """The gradient is not finite."""
-
     exit_code = 5
 
 
 class LostProcessError(RunError):
-    """Another process of the same run ended, is silent or cannot be reached."""
-
     exit_code = 6
 
 
 class BusyError(RunError):
-    """Another job is at work in the same folder."""
-
     exit_code = 7
 
 

@@ -51,18 +51,17 @@ def fit(
     >>> model = sddm.fit(tokens, steps=2000)
     >>> model.sample(16, seed=0)
     """
-    names_of = {config: {f.name for f in fields(config)} for config in (ModelConfig, TrainingConfig)}
-    every = set().union(*names_of.values())
-    unknown = sorted(set(options) - every)
-    if unknown:
-        raise TypeError(f"fit has no option {unknown[0]!r}. It has: {', '.join(sorted(every))}.")
-    architecture, training = (
-        config(**{name: value for name, value in options.items() if name in names})
-        for config, names in names_of.items()
-    )
-    assert isinstance(architecture, ModelConfig)
-    assert isinstance(training, TrainingConfig)
-    dataset = _dataset(data, num_states, training.seed)
+    of_model, of_training = ({f.name for f in fields(config)} for config in (ModelConfig, TrainingConfig))
+    if unknown := sorted(options.keys() - of_model - of_training):
+        raise TypeError(f"fit has no option {unknown[0]!r}. It has: {', '.join(sorted(of_model | of_training))}.")
+    architecture = ModelConfig(**{name: options[name] for name in options.keys() & of_model})
+    training = TrainingConfig(**{name: options[name] for name in options.keys() & of_training})
+    if isinstance(data, Dataset):
+        dataset = data
+    elif isinstance(data, (str, Path)):
+        dataset = load(data, seed=training.seed)
+    else:
+        dataset = Dataset.from_tokens(data, num_states)
     rows, apart = dataset.split(held_out, training.seed)
     diffusion = architecture.build(rows, training.seed)
     return train(
@@ -77,11 +76,3 @@ def fit(
         progress=progress,
         fingerprint=dataset.fingerprint(),
     )
-
-
-def _dataset(data: Any, num_states: int | None, seed: int) -> Dataset:
-    if isinstance(data, Dataset):
-        return data
-    if isinstance(data, (str, Path)):
-        return load(data, seed=seed)
-    return Dataset.from_tokens(data, num_states)

@@ -7,7 +7,7 @@ whatever pieces the batch is computed, on any number of processes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,6 @@ from torch import Tensor
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.pool import check_process, posterior
-from sddm.processes import Process
 from sddm.query import Query, at_positions
 from sddm.randomness import Stream, random_positions, stratified_times
 
@@ -63,9 +62,8 @@ class NoisedBatch:
 
     def rows(self, rows: slice) -> NoisedBatch:
         """Some rows of the batch."""
-        return NoisedBatch(
-            self.x0[rows], self.query.rows(rows), None if self.posterior is None else self.posterior[rows]
-        )
+        law = None if self.posterior is None else self.posterior[rows]
+        return NoisedBatch(self.x0[rows], self.query.rows(rows), law)
 
 
 def noise_batch(
@@ -96,30 +94,21 @@ def noise_batch(
         xt = process.noise_by(x0, process.tau(0.0, t), Stream(generator))
     else:
         xt = _checks.tokens(xt, process.num_symbols, "xt", device=x0.device)
-        _checks.require(
-            xt.shape == x0.shape,
-            f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.",
-        )
+        same = xt.shape == x0.shape
+        _checks.require(same, f"xt must have the shape {tuple(x0.shape)} of x0, but has {tuple(xt.shape)}.")
     if given is not None:
         xt = torch.where(given, x0, xt)
-    noised = NoisedBatch(x0, Query(xt, t, None, given, padding, labels))
+    query = Query(xt, t, None, given, padding, labels)
     if num_positions is not None:
         _checks.whole(num_positions, "num_positions", 1)
         _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
-        positions = random_positions(rows, dim, num_positions, generator, x0.device, noised.query.settled)
-        noised = replace(noised, query=noised.query.at(positions))
-    if pool is not None:
-        pool = _check_pool(pool, noised, process)
-        law = posterior(process, xt, t, pool)
-        noised = replace(noised, posterior=at_positions(law, noised.query.positions))
-    return noised
-
-
-def _check_pool(pool: Tensor, noised: NoisedBatch, process: Process) -> Int[Tensor, "pool dim"]:
-    pool = _checks.tokens(pool, process.num_states, "pool", length=noised.x0.shape[1], device=noised.x0.device)
+        query = query.at(random_positions(rows, dim, num_positions, generator, x0.device, query.settled))
+    if pool is None:
+        return NoisedBatch(x0, query)
+    pool = _checks.tokens(pool, process.num_states, "pool", length=dim, device=x0.device)
     _checks.require(
-        noised.query.settled is None and noised.query.label is None,
+        query.settled is None and labels is None,
         "pool: its targets are for whole rows without classes. Leave out given, padding and labels, or the pool.",
     )
     check_process(process)
-    return pool
+    return NoisedBatch(x0, query, at_positions(posterior(process, xt, t, pool), query.positions))
