@@ -9,6 +9,7 @@ Such a position is drawn again, from its conditional.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from sddm.diffusion import Diffusion
 from sddm.query import Query
@@ -35,17 +36,16 @@ def start_log_law(diffusion: Diffusion, query: Query) -> Laws:
 
 def finish(diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
     """Draw positions that hold no possible value from their conditionals at t, the last time before 0."""
-    num_states, support, x = diffusion.process.num_states, diffusion.model.support, query.xt
-    unfinished = x >= num_states
+    process, support, x = diffusion.process, diffusion.model.support, query.xt
+    unfinished = x >= process.num_states
     if support is not None:
-        places = torch.arange(x.shape[1], device=x.device)
-        unfinished = unfinished | ~support.to(x.device)[places, x.clamp(max=support.shape[1] - 1)]
-        unfinished = unfinished | (x >= support.shape[1])
+        possible = F.pad(support.to(x.device), (0, process.num_symbols - support.shape[1]))
+        unfinished = ~possible[torch.arange(x.shape[1], device=x.device), x]
     if not bool(unfinished.any()):
         return x
     marginals = diffusion(query)
     log_p = marginals.log_xt if marginals.log_x0 is None else marginals.log_x0
-    drawn = categorical(log_p[..., :num_states].exp(), randomness)
+    drawn = categorical(log_p[..., : process.num_states].exp(), randomness)
     return with_settled(torch.where(unfinished, drawn, x), query)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.query import Query
-from sddm.randomness import Randomness, categorical
+from sddm.randomness import Randomness, invert_cdf
 from sddm.samplers.jumps import ratios
 from sddm.samplers.steps import Analytical
 from sddm.shapes import Tau, Times, Tokens
@@ -70,7 +70,7 @@ def _stretch(diffusion: Diffusion, query: Query, clock: Tau, early: Tau, randomn
         clock[rows] = torch.where(event, clock[rows] - wait, early[rows])
         rows, bound, u = rows[event], bound[event], u[event]
         if len(rows):
-            position = categorical(bound, _Fixed(u[:, 1]))[:, None]
+            position = invert_cdf(bound, u[:, 1])[:, None]
             now = diffusion.process.schedule.inverse(clock[rows])
             asked = query.rows(rows).holding(x[rows], now).at(position)
             x[rows] = x[rows].scatter(1, position, _thinned_jump(diffusion, asked, bound, u[:, 2:]))
@@ -85,20 +85,4 @@ def _thinned_jump(
     rates = ratios(diffusion(query).log_xt.double(), here) * diffusion.process.rates_into(here, torch.float64)
     limit = bound.gather(1, query.places)
     stay = (limit - rates.sum(-1)).clamp_(min=0)
-    return categorical(rates.scatter_(-1, here[..., None], stay[..., None]), _Fixed(u))
-
-
-class _Fixed:
-    """A source of randomness that returns uniforms drawn beforehand."""
-
-    def __init__(self, uniforms: Tensor) -> None:
-        self.uniforms = uniforms
-
-    def uniform(self, shape: object, device: torch.device) -> Tensor:
-        return self.uniforms
-
-    def poisson(self, mean: Tensor) -> Tensor:
-        raise AssertionError("fixed uniforms hold no Poisson counts")
-
-    def of(self, rows: Tensor) -> _Fixed:
-        return _Fixed(self.uniforms[rows])
+    return invert_cdf(rates.scatter_(-1, here[..., None], stay[..., None]), u)

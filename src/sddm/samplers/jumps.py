@@ -61,9 +61,8 @@ def single_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
 
 def summed_leap(x: Tokens, hazard: Laws, randomness: Randomness) -> Tokens:
     """Poisson counts of jumps with these means. Their distances add up, within the range. For ordered states."""
-    counts = randomness.poisson(
-        hazard.clamp(max=1e9)
-    )  # such a jump leaves the range in any case, and the count fits an integer
+    # A jump of 1e9 leaves the range in any case, and the count fits an integer.
+    counts = randomness.poisson(hazard.clamp(max=1e9))
     level = torch.arange(hazard.shape[-1], dtype=hazard.dtype, device=x.device)
     moved = x + (counts * (level - x[..., None])).sum(-1)
     return moved.clamp(0, hazard.shape[-1] - 1).round().long()

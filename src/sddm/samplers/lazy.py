@@ -10,7 +10,7 @@ positions may move.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -19,7 +19,7 @@ from torch import Tensor
 from sddm.diffusion import Diffusion
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, OneDraw, check_one_draw
+from sddm.samplers.steps import TakenBy
 from sddm.shapes import Times, Tokens
 
 MANY = 0.5
@@ -30,21 +30,13 @@ together, since an energy shares work between the positions of a row. Otherwise 
 
 
 @dataclass(frozen=True)
-class Lazy:
+class Lazy(TakenBy):
     """The same step with fewer evaluations of the model: for many steps, above all of an energy or a masked model.
 
     A model of x_t may predict a probability of leaving above h(x), although no data have one; it is lowered to h(x).
 
     >>> sample(diffusion, 64, steps=1000, sampler=Lazy(Euler()))
     """
-
-    step: OneDraw = field(default_factory=Analytical)
-
-    def __post_init__(self) -> None:
-        check_one_draw(self.step)
-
-    def check(self, diffusion: Diffusion) -> None:
-        self.step.check(diffusion)
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         x, t = query.xt, query.t

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -109,17 +108,14 @@ def sample(
 
     >>> sample(diffusion, 64, steps=50, generator=torch.Generator().manual_seed(0))
     """
-    if not isinstance(diffusion, Diffusion):
-        raise TypeError(f"diffusion must be an sddm.Diffusion, but it is a {type(diffusion).__name__}.")
+    _checks.instance(diffusion, Diffusion, "diffusion")
     _checks.whole(num, "num", 1)
     if temperature != 1.0:
         tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
         diffusion = Diffusion(diffusion.process, tempered)
     step = _choose_step(diffusion, sampler)
-    if corrector is not None and not isinstance(corrector, Corrector):
-        raise TypeError(
-            f"corrector must be an sddm.samplers.Corrector or None, but it is a {type(corrector).__name__}."
-        )
+    if corrector is not None:
+        _checks.instance(corrector, Corrector, "corrector")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
     length = _choose_length(diffusion, length)
@@ -130,8 +126,6 @@ def sample(
         )
     times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
     times = check_grid(times)
-    if condition is not None and not isinstance(condition, Condition):
-        raise TypeError(f"condition must be an sddm.Condition, but it is a {type(condition).__name__}.")
     query = _first_query(diffusion, num, length, condition, labels, padding)
     if batch_size is None:
         most = ROWS_ON_CPU if diffusion.device.type == "cpu" else ROWS
@@ -153,9 +147,13 @@ def sample(
     with evaluating(diffusion), torch.inference_mode(), bar:
         for first in starts:
             rows = slice(first, min(first + batch_size, num))
-            tell = _teller(rows, len(times) - 1, callback, bar)
-            some = query.rows(rows).to(diffusion.device)
-            batches.append(_sample_batch(diffusion, some, seeds[rows], times, step, corrector, tell))
+            known = query.rows(rows).to(diffusion.device)
+            for number, some in enumerate(_steps(diffusion, known, seeds[rows], times, step, corrector)):
+                if number:
+                    bar.update()
+                if callback is not None:
+                    callback(Progress(number, len(times) - 1, float(times[number]), rows, some.xt))
+            batches.append(some.xt)
     # Out of inference mode, so that the caller may train on what was sampled.
     return torch.cat(batches).clone()
 
@@ -171,6 +169,7 @@ def _first_query(
     """What is known of all samples before anything is drawn, at time T; settled positions hold their values."""
     values, given = torch.zeros(num, length, dtype=torch.int64), None
     if condition is not None:
+        _checks.instance(condition, Condition, "condition")
         given, values = condition.for_samples(num, length, diffusion.process.num_states)
     if labels is not None:
         labels = _checks.labels(labels, num)
@@ -185,18 +184,18 @@ def _first_query(
     return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
 
 
-def _sample_batch(
+def _steps(
     diffusion: Diffusion,
     query: Query,
     seeds: Sequence[int],
     times: Tensor,
     step: ReverseStep,
     corrector: Corrector | None,
-    tell: Callable[[int, float, Tensor], None],
-) -> Tokens:
+) -> Iterator[Query]:
+    """The samples of a batch at each of the times."""
     randomness = StreamPerSample(seeds)
     query = query.holding(start(diffusion, query, randomness))
-    tell(0, float(times[0]), query.xt)
+    yield query
     for number, time in enumerate(times[1:].to(diffusion.device), start=1):
         t, s = query.t, time.expand(len(seeds))
         x = with_settled(step(diffusion, query, s, randomness), query)
@@ -205,18 +204,7 @@ def _sample_batch(
         if number == len(times) - 1:
             x = finish(diffusion, query.holding(x), randomness)
         query = query.holding(x, s)
-        tell(number, float(time), x)
-    return query.xt
-
-
-def _teller(rows: slice, steps: int, callback: Callback | None, bar: Any) -> Callable[[int, float, Tensor], None]:
-    def tell(step: int, t: float, x: Tensor) -> None:
-        if step:
-            bar.update()
-        if callback is not None:
-            callback(Progress(step, steps, t, rows, x))
-
-    return tell
+        yield query
 
 
 def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float64
@@ -50,11 +50,6 @@ class OneDraw(ABC):
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         return categorical(self.weights(diffusion, query, s, query.t), randomness)
-
-
-def check_one_draw(step: OneDraw) -> None:
-    if not isinstance(step, OneDraw):
-        raise TypeError(f"step must be Analytical() or Euler(), but it is {step!r}.")
 
 
 @dataclass(frozen=True)
@@ -108,6 +103,20 @@ class Analytical(OneDraw):
 def can_be_analytical(diffusion: Diffusion) -> bool:
     """Whether the law of X_s^d given x_t^{\\d} follows from what the model predicts."""
     return diffusion.model.implicit or isinstance(diffusion.process, Undoable)
+
+
+@dataclass(frozen=True)
+class TakenBy:
+    """A step that takes another one at some positions at a time."""
+
+    step: OneDraw = field(default_factory=Analytical)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.step, OneDraw):
+            raise TypeError(f"step must be Analytical() or Euler(), but it is {self.step!r}.")
+
+    def check(self, diffusion: Diffusion) -> None:
+        self.step.check(diffusion)
 
 
 @dataclass(frozen=True)

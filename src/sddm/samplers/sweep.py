@@ -12,7 +12,7 @@ error of the reverse order cancel. Together this makes the error fall with the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -21,12 +21,12 @@ from sddm.diffusion import Diffusion
 from sddm.processes import Process
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.steps import Analytical, OneDraw, check_one_draw
+from sddm.samplers.steps import TakenBy
 from sddm.shapes import Times, Tokens
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(TakenBy):
     """A step taken by one group of positions after the other, where each group sees the new values of those before it.
 
     The cost of an energy or a masked model depends on the number of positions, so that a sweep costs little more than a
@@ -35,15 +35,11 @@ class Sweep:
     >>> sample(diffusion, 64, steps=10, sampler=Sweep(), grid=uniform_in_share)
     """
 
-    step: OneDraw = field(default_factory=Analytical)
     groups: int = 8
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _checks.whole(self.groups, "groups", 1)
-        check_one_draw(self.step)
-
-    def check(self, diffusion: Diffusion) -> None:
-        self.step.check(diffusion)
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         x, t = query.xt, query.t
