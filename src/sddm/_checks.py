@@ -21,6 +21,15 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def shown(values: Any, most: int = 8) -> str:
+    """The first few of some values, on one line."""
+    if isinstance(values, str):
+        return repr(values) if len(values) <= 80 else f"{values[:80]!r}..."
+    if isinstance(values, list):
+        return ", ".join(map(repr, values[:most])) + (", ..." if len(values) > most else "")
+    return repr(values)
+
+
 def tensor(value: Any, name: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, but it is a {type(value).__name__}. Use torch.as_tensor.")

@@ -3,9 +3,8 @@
 from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
 from sddm.codecs.columns import Columns
-from sddm.codecs.gray import GrayCode
 from sddm.codecs.integers import Integers
-from sddm.codecs.points import Points
+from sddm.codecs.points import GrayCode, Points
 
 CODECS: dict[str, type[Codec]] = {"integers": Integers, "characters": Characters, "columns": Columns, "points": Points}
 """The codecs by the names under which they are saved. What is listed here is read, written and saved."""

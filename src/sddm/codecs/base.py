@@ -85,7 +85,7 @@ class Codec(Configurable, ABC):
 
     def condition_readers(self) -> ConditionReaders:
         """How rows of tokens and blanks are read."""
-        return {".npy": token_rows}
+        return {".npy": lambda path: integers(read_array(path), str(path)).tolist()}
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         """The same values as tokens of this codec; `name` names the data in error messages."""
@@ -195,10 +195,6 @@ class Codec(Configurable, ABC):
         )
 
 
-def token_rows(path: Path) -> list[list[int]]:
-    return integers(read_array(path), str(path)).tolist()
-
-
 def write_tokens(tokens: Tokens, path: Path) -> None:
     write_array(tokens.numpy(), path)
 
@@ -209,15 +205,6 @@ def beginning(row: list[int], length: int) -> Tokens:
         f"The prefix has {len(row)} tokens, but samples have {length}. Give at least one, and leave one to generate.",
     )
     return _blank_filled([row], length)
-
-
-def shown(values: Any, most: int = 8) -> str:
-    """The first few of some values, on one line."""
-    if isinstance(values, str):
-        return repr(values) if len(values) <= 80 else f"{values[:80]!r}..."
-    if isinstance(values, list):
-        return ", ".join(map(repr, values[:most])) + (", ..." if len(values) > most else "")
-    return repr(values)
 
 
 def _by_ending(table: Mapping[str, Value], path: Path, can: str) -> Value:

@@ -12,20 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Integer, UInt32
 
 from sddm import _checks
-from sddm.codecs.base import (
-    BLANK,
-    Codec,
-    ConditionReaders,
-    Encoded,
-    Readers,
-    Tokens,
-    Writers,
-    beginning,
-    shown,
-    token_rows,
-    write_tokens,
-)
-from sddm.formats.text import read_lines, read_sequences, read_windows
+from sddm._checks import shown
+from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning, write_tokens
+from sddm.formats.text import read_lines, read_sequences
 
 
 class Characters(Codec):
@@ -52,7 +41,7 @@ class Characters(Codec):
     @classmethod
     def files(cls) -> Readers:
         def read(path: Path, window: int | None = None) -> Encoded:
-            return cls._of(read_sequences(path) if window is None else read_windows(path, window), repr(str(path)))
+            return cls._of(read_sequences(path, window, 2), repr(str(path)))
 
         return {".txt": read}
 
@@ -61,7 +50,7 @@ class Characters(Codec):
         """The lines or the windows of each file are a group."""
 
         def read(paths: Sequence[Path], window: int | None = None) -> Encoded:
-            texts = [read_sequences(path) if window is None else read_windows(path, window, 1) for path in paths]
+            texts = [read_sequences(path, window, 1) for path in paths]
             groups = [group for group, rows in enumerate(texts) for _ in rows]
             return cls._of([row for rows in texts for row in rows], f"{str(paths[0].parent)!r}", groups)
 
@@ -118,7 +107,7 @@ class Characters(Codec):
         def from_text(path: Path) -> list[list[int]]:
             return [self._known(line, str(path), self.blank) for line in read_lines(path)]
 
-        return {".txt": from_text, ".npy": token_rows}
+        return {".txt": from_text, **super().condition_readers()}
 
     def read_prefix(self, text: str, length: int) -> Tokens:
         return beginning(self._known(text, "prefix", None), length)

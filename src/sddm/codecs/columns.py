@@ -8,19 +8,8 @@ from pathlib import Path
 import torch
 
 from sddm import _checks
-from sddm.codecs.base import (
-    BLANK,
-    MAX_LENGTH,
-    Codec,
-    ConditionReaders,
-    Encoded,
-    Readers,
-    Tokens,
-    Writers,
-    shown,
-    token_rows,
-    write_tokens,
-)
+from sddm._checks import shown
+from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, write_tokens
 from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
 
 
@@ -64,17 +53,13 @@ class Columns(Codec):
 
     @classmethod
     def files(cls) -> Readers:
-        def encoded(path: Path, names: list[str], rows: Rows) -> Encoded:
-            _checks.require(
-                len(names) <= MAX_LENGTH,
-                f"{str(path)!r} has {len(names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
-            )
+        def encoded(names: list[str], rows: Rows) -> Encoded:
             codec = cls(names, categories(names, rows))
             return Encoded(codec.encode(rows), codec)
 
         return {
-            ".csv": lambda path: encoded(path, *read_csv(path)),
-            ".parquet": lambda path: encoded(path, *read_parquet(path)),
+            ".csv": lambda path: encoded(*read_csv(path)),
+            ".parquet": lambda path: encoded(*read_parquet(path)),
         }
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
@@ -93,7 +78,7 @@ class Columns(Codec):
         }
 
     def condition_readers(self) -> ConditionReaders:
-        return {".csv": self._known, ".npy": token_rows}
+        return {".csv": self._known, **super().condition_readers()}
 
     def _known(self, path: Path) -> list[list[int]]:
         """Some of the columns, in any order; an empty field is a blank, and so is '?' where it is not a value."""

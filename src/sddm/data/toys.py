@@ -8,7 +8,8 @@ so error bars for independent samples are valid.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from sddm import _checks
-from sddm.codecs.gray import LENGTH, MAGNITUDE_BITS, GrayCode
+from sddm.codecs.points import LENGTH, MAGNITUDE_BITS, GrayCode
 
 Cloud = Float[np.ndarray, "num 2"]
 """Points of the plane."""
@@ -34,16 +35,14 @@ def two_spirals(num: int, rng: np.random.Generator) -> Cloud:
 def eight_gaussians(num: int, rng: np.random.Generator) -> Cloud:
     """Eight round Gaussians on a circle."""
     angle = rng.integers(8, size=num) * (np.pi / 4)
-    points: Cloud = (4 * _on_circle(angle) + 0.5 * rng.standard_normal((num, 2))) / 1.414
-    return points
+    return (4 * _on_circle(angle) + 0.5 * rng.standard_normal((num, 2))) / 1.414
 
 
 def circles(num: int, rng: np.random.Generator) -> Cloud:
     """A circle inside another of twice its radius."""
     radius = rng.choice([1.0, 0.5], size=(num, 1))
     ring = radius * _on_circle(rng.uniform(0, 2 * np.pi, num))
-    points: Cloud = 3 * (ring + 0.08 * rng.standard_normal((num, 2)))
-    return points
+    return 3 * (ring + 0.08 * rng.standard_normal((num, 2)))
 
 
 def moons(num: int, rng: np.random.Generator) -> Cloud:
@@ -66,8 +65,7 @@ def pinwheel(num: int, rng: np.random.Generator) -> Cloud:
 def swiss_roll(num: int, rng: np.random.Generator) -> Cloud:
     """One spiral of one and a half turns with a hole in its middle."""
     turn = 1.5 * np.pi * (1 + 2 * rng.random(num))
-    points: Cloud = (turn[:, None] * _on_circle(turn) + rng.standard_normal((num, 2))) / 5
-    return points
+    return (turn[:, None] * _on_circle(turn) + rng.standard_normal((num, 2))) / 5
 
 
 def checkerboard(num: int, rng: np.random.Generator) -> Cloud:
@@ -109,8 +107,6 @@ class Toy:
 
     name: str
     """A key of `DENSITIES`."""
-    code: GrayCode = field(init=False, repr=False, compare=False)
-    """Points to bits and back."""
 
     num_states = 2
     length = LENGTH
@@ -120,8 +116,12 @@ class Toy:
             isinstance(self.name, str) and self.name in DENSITIES,
             f"name={self.name!r} is not a density. Choose one of {', '.join(DENSITIES)}.",
         )
+
+    @cached_property
+    def code(self) -> GrayCode:
+        """Points to bits and back."""
         reach = float(np.abs(self.density(5_000, np.random.default_rng(1))).max())
-        object.__setattr__(self, "code", GrayCode(scale=2**MAGNITUDE_BITS / (reach + 2)))
+        return GrayCode(scale=2**MAGNITUDE_BITS / (reach + 2))
 
     @property
     def density(self) -> Density:

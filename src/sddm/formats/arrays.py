@@ -16,11 +16,7 @@ from torch import Tensor
 
 from sddm import _checks
 
-INTEGERS = (
-    torch.bool,
-    *(torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.uint8, torch.uint16, torch.uint32),
-)
+INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32)
 """The types whose every value is also an int64."""
 MAGIC = np.lib.format.MAGIC_PREFIX
 """How an .npy file begins."""
@@ -42,10 +38,10 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
         _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
         _checks.require(
             key is not None or len(names) == 1,
-            f"{str(path)!r} holds {len(names)} arrays: {_listed(names)}. Choose one with key.",
+            f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.",
         )
         chosen = names[0] if key is None else key
-        _checks.require(chosen in names, f"{str(path)!r} has no array {chosen!r}. It holds {_listed(names)}.")
+        _checks.require(chosen in names, f"{str(path)!r} has no array {chosen!r}. It holds {_checks.shown(names)}.")
         declared = _reading(path, lambda: _archived_bytes(loaded.zip, chosen))
         _checks.require(
             declared <= LARGEST_ARCHIVED,
@@ -108,22 +104,14 @@ def whole_numbers(value: Any, name: str) -> np.ndarray:
             "Tokens are class indices; convert with .astype('int64') if that is what they are."
         )
     shape = tuple(value.shape)
+    target = "-1, dim) for sequences of length dim" if len(shape) < 2 else f"{shape[0]}, -1)"
     _checks.require(
         len(shape) == 2,
-        f"{name} must have shape (num, dim), one sample a row, but it has shape {shape}. {_reshape_hint(shape)}",
+        f"{name} must have shape (num, dim), one sample a row, but it has shape {shape}. "
+        f"Reshape it, for example with array.reshape({target}.",
     )
     _checks.require(0 not in shape, f"{name} is empty: it has shape {shape}. Give at least one row and one position.")
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-
-
-def _reshape_hint(shape: tuple[int, ...]) -> str:
-    if len(shape) < 2:
-        return "Reshape it, for example with array.reshape(-1, dim) for sequences of length dim."
-    return f"Reshape it, for example with array.reshape({shape[0]}, -1)."
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
 
 
 def _reading(path: Path, read: Callable[[], Any]) -> Any:

@@ -6,6 +6,7 @@ import csv
 import importlib
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,14 +36,15 @@ def read_csv(path: Path) -> tuple[list[str], Rows]:
         len(names) > 1 or not set(names[0]) & set(";\t|"),
         f"The header of {str(path)!r} is one column, {names[0]!r}, which looks like several. Separate them by commas.",
     )
-    _check_header(names, path)
+    rows = [fields for _, fields in lines[1:]]
+    _check(names, rows, path)
     for number, fields in lines[1:]:
         if len(fields) != len(names):
             raise ValueError(
                 f"Line {number} of {str(path)!r} has {len(fields)} field{'s' * (len(fields) != 1)}, "
                 f"but the header has {len(names)}. Correct the line, or quote fields that hold commas."
             )
-    return names, _some([fields for _, fields in lines[1:]], path)
+    return names, rows
 
 
 def read_parquet(path: Path) -> tuple[list[str], Rows]:
@@ -55,7 +57,6 @@ def read_parquet(path: Path) -> tuple[list[str], Rows]:
         reason = " ".join(str(error).split())
         raise ValueError(f"{str(path)!r} is damaged or not a parquet file ({reason}). Save it again.") from None
     _checks.require(table.num_columns > 0, f"{str(path)!r} has no columns.")
-    _check_header(table.column_names, path)
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -64,7 +65,9 @@ def read_parquet(path: Path) -> tuple[list[str], Rows]:
             raise ValueError(
                 f"Column {name!r} of {str(path)!r} is of type {column.type}, which cannot be written as text. Drop it."
             ) from None
-    return table.column_names, _some([list(row) for row in zip(*columns, strict=True)], path)
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    _check(table.column_names, rows, path)
+    return table.column_names, rows
 
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
@@ -115,23 +118,18 @@ def _as_number(value: str) -> tuple[float, str]:
     return (float(value) if value else -math.inf), value
 
 
-def _check_header(names: Sequence[str], path: Path) -> None:
-    seen: set[str] = set()
+def _check(names: Sequence[str], rows: Rows, path: Path) -> None:
     for position, name in enumerate(names):
         _checks.require(
             name.strip() != "",
             f"The header of {str(path)!r} has no name for column {position + 1}. Give every column a name.",
         )
-        _checks.require(
-            name not in seen,
-            f"The header of {str(path)!r} has the name {name!r} twice. Names must differ; is the header missing?",
-        )
-        seen.add(name)
-
-
-def _some(rows: Rows, path: Path) -> Rows:
+    name, times = Counter(names).most_common(1)[0]
+    _checks.require(
+        times == 1,
+        f"The header of {str(path)!r} has the name {name!r} twice. Names must differ; is the header missing?",
+    )
     _checks.require(len(rows) > 0, f"{str(path)!r} has a header but no rows. Give at least one row.")
-    return rows
 
 
 def _pyarrow(module: str, path: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import os
 import stat
 from pathlib import Path
 
@@ -25,9 +26,9 @@ MARKS = {
 def readable(path: Path, advice: str = "") -> None:
     """Check that there is a file with something in it; `advice` ends the message if there is none."""
     shown = repr(str(path))
+    if os.path.isdir(path):  # also False if the name is too long
+        raise IsADirectoryError(f"{shown} is a directory. Give the path of a file in it.")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(f"{shown} is a directory. Give the path of a file in it.")
         mode = path.stat().st_mode  # checked before opening: opening a pipe would block
         _checks.require(
             stat.S_ISREG(mode),
@@ -38,8 +39,6 @@ def readable(path: Path, advice: str = "") -> None:
             empty = file.read(1) == b""
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {shown}. {advice}".strip()) from None
-    except IsADirectoryError:
-        raise
     except OSError as error:
         reason = error.strerror or "unknown reason"
         kind = FileNotFoundError if error.errno == errno.ENAMETOOLONG else type(error)
@@ -78,14 +77,16 @@ def _other_encoding(content: bytes) -> str | None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines that are not empty; line ends may be those of Unix, Windows or old Macintosh systems."""
-    found = [line for line in _unix_newlines(read_text(path)).split("\n") if line]
+    """The lines that are not empty."""
+    found = [line for line in _stream(path).split("\n") if line]
     _checks.require(len(found) > 0, f"{str(path)!r} holds empty lines only. Give at least one line of text.")
     return found
 
 
-def read_sequences(path: Path) -> list[str]:
-    """The lines of a file, each a sequence."""
+def read_sequences(path: Path, window: int | None, least: int) -> list[str]:
+    """The lines of a file, or its whole text cut into at least `least` windows."""
+    if window is not None:
+        return _windows(path, window, least)
     found = read_lines(path)
     lengths = [len(line) for line in found]
     longest, padded = max(lengths), max(lengths) * len(found)
@@ -103,14 +104,14 @@ def read_sequences(path: Path) -> list[str]:
 
 
 def _longest_line(path: Path) -> str:
-    lengths = [len(line) for line in _unix_newlines(read_text(path)).split("\n")]
+    lengths = [len(line) for line in _stream(path).split("\n")]
     return f"Line {lengths.index(max(lengths)) + 1} of {str(path)!r}"
 
 
-def read_windows(path: Path, window: int, least: int = 2) -> list[str]:
-    """The whole text, newlines included, cut into at least `least` windows; the remainder is dropped."""
+def _windows(path: Path, window: int, least: int) -> list[str]:
+    """The whole text, newlines included; the remainder is dropped."""
     _checks.whole(window, "window", 1)
-    stream = _unix_newlines(read_text(path))
+    stream = _stream(path)
     num = len(stream) // window
     _checks.require(
         num >= least,
@@ -120,5 +121,6 @@ def read_windows(path: Path, window: int, least: int = 2) -> list[str]:
     return [stream[i * window : (i + 1) * window] for i in range(num)]
 
 
-def _unix_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+def _stream(path: Path) -> str:
+    """The text with the line ends of Unix, where it has those of Windows or of old Macintosh systems."""
+    return read_text(path).replace("\r\n", "\n").replace("\r", "\n")
