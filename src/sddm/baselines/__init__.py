@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from sddm.baselines.aloe import ALOE
+from sddm.baselines.autoregressive import Autoregressive, AutoregressiveLearner
 from sddm.baselines.base import Baseline, TimelessEnergy
 from sddm.baselines.ebgfn import EBGFN
 from sddm.baselines.pcd import PCD
@@ -10,4 +11,13 @@ from sddm.baselines.pcd import PCD
 BASELINES: dict[str, Callable[..., Baseline]] = {"PCD": PCD, "ALOE+": ALOE, "EB-GFN": EBGFN}
 """By the names under which results are reported."""
 
-__all__ = ["ALOE", "BASELINES", "EBGFN", "PCD", "Baseline", "TimelessEnergy"]
+__all__ = [
+    "ALOE",
+    "BASELINES",
+    "EBGFN",
+    "PCD",
+    "Autoregressive",
+    "AutoregressiveLearner",
+    "Baseline",
+    "TimelessEnergy",
+]

@@ -29,7 +29,7 @@ from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, tim
 from sddm.networks.feedforward import feedforward
 from sddm.networks.readouts import readout
 from sddm.networks.sizes import Places, Sizes
-from sddm.networks.transformer import Attention, Block
+from sddm.networks.transformer import Attention, Block, Past
 from sddm.query import Query, at_positions
 
 
@@ -54,6 +54,13 @@ class CausalStream(nn.Module):
         h = self.dropout(h)
         for block in self.blocks:
             h = block(h, mask, mask is None, rotary)
+        return self.norm(h)
+
+    def next(self, h: Float[Tensor, "batch 1 width"], past: Past) -> Float[Tensor, "batch 1 width"]:
+        """The feature at one more place, after those of the past."""
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            h = block.next(h, past, number)
         return self.norm(h)
 
 

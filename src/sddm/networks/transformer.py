@@ -18,6 +18,22 @@ Visible = Bool[Tensor, "#batch #heads #queries places"]
 """Which places each query may look at."""
 
 
+class Past:
+    """The keys and values of the places that a causal stream has passed, for each block, so that the next places cost
+    no more than their own work."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def extended(self, block: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values of a block at all places so far, these included."""
+        if block in self._seen:
+            before = self._seen[block]
+            keys, values = torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
+        self._seen[block] = (keys, values)
+        return keys, values
+
+
 class Attention(nn.Module):
     """Multi-head attention of queries over a sequence, by torch's fused kernel."""
 
@@ -30,10 +46,18 @@ class Attention(nn.Module):
     def forward(
         self, x: Sequences, mask: Visible | None = None, causal: bool = False, rotary: Rotary | None = None
     ) -> Sequences:
-        q, k, v = rearrange(self.query_key_value(x), "b n (three h w) -> three b h n w", three=3, h=self.heads)
+        q, k, v = self._projected(x)
         if rotary is not None:
             q, k = rotary(q), rotary(k)
         return self._attend(q, k, v, mask, causal)
+
+    def next(self, x: Float[Tensor, "batch 1 width"], past: Past, block: int) -> Float[Tensor, "batch 1 width"]:
+        """Attention of one more place over itself and all places of the past."""
+        q, k, v = self._projected(x)
+        return self._attend(q, *past.extended(block, k, v), None, False)
+
+    def _projected(self, x: Sequences) -> Float[Tensor, "three batch heads places head_width"]:
+        return rearrange(self.query_key_value(x), "b n (three h w) -> three b h n w", three=3, h=self.heads)
 
     def from_queries(
         self,
@@ -71,6 +95,11 @@ class Block(nn.Module):
         self, x: Sequences, mask: Visible | None = None, causal: bool = False, rotary: Rotary | None = None
     ) -> Sequences:
         x = x + self.dropout(self.attention(self.norm_attention(x), mask, causal, rotary))
+        return x + self.dropout(self.mlp(self.norm_mlp(x)))
+
+    def next(self, x: Float[Tensor, "batch 1 width"], past: Past, block: int) -> Float[Tensor, "batch 1 width"]:
+        """The block's output at one more place, which sees all places of the past."""
+        x = x + self.dropout(self.attention.next(self.norm_attention(x), past, block))
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
 
     def at(
