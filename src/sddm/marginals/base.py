@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -82,6 +82,8 @@ class MarginalModel(nn.Module, Configurable, ABC):
     """Whether an evaluation costs by the position, so that fewer positions cost less."""
     support: Bool[Tensor, "dim states"] | None = None
     """Which values each position can have, if not all of them."""
+    architecture: ClassVar[type[nn.Module] | None] = None
+    """The transformer that `for_process` builds, of the numbers of tokens and of classes, if there is one."""
     own_tokens: int = 0
     """How many tokens its network knows besides the symbols of the process."""
 
@@ -106,8 +108,11 @@ class MarginalModel(nn.Module, Configurable, ABC):
 
     @classmethod
     def transformer(cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any) -> nn.Module:
-        """The transformer of `for_process`, for the models that have one."""
-        raise TypeError(f"{cls.__name__} has no transformer of its own. Build it with the network that it is to use.")
+        """The transformer of `for_process`."""
+        if cls.architecture is None:
+            raise TypeError(f"{cls.__name__} has no transformer of its own. Build it with the network it is to use.")
+        classes = num_classes(process, implicit)
+        return cls.architecture(process.num_symbols + cls.own_tokens, classes, places, sizes, **options)
 
     @abstractmethod
     def forward(self, process: Process, query: Query) -> Marginals:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sddm.marginals.base import MarginalModel, Marginals, num_classes
-from sddm.networks import HollowTransformer, Places, Sizes
+from sddm.marginals.base import MarginalModel, Marginals
+from sddm.networks import HollowTransformer
 from sddm.processes import Process
 from sddm.query import Query
 
@@ -16,17 +14,13 @@ class Hollow(MarginalModel):
     >>> Hollow.for_process(process, length=256, sizes=MUSIC)
     """
 
+    architecture = HollowTransformer
+
     def __init__(self, network: HollowTransformer, implicit: bool = True) -> None:
         super().__init__()
         self.network = network
         self.implicit = implicit
         self.length = network.length
-
-    @classmethod
-    def transformer(
-        cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any
-    ) -> HollowTransformer:
-        return HollowTransformer(process.num_symbols, num_classes(process, implicit), places, sizes, **options)
 
     def forward(self, process: Process, query: Query) -> Marginals:
         return self.from_logits(self.network(query), process, query.t)

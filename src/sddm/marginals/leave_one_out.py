@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sddm import _checks
 from sddm._precision import at_least_float32
 from sddm.marginals.base import MarginalModel, Marginals
-from sddm.networks import Denoiser, Places, Sizes
+from sddm.networks import Denoiser
 from sddm.processes import Process
 from sddm.query import Query
 
@@ -28,6 +26,7 @@ class LeaveOneOut(MarginalModel):
     `ordinary` the logits are those of the denoiser itself, such as one trained elsewhere, and are divided.
     """
 
+    architecture = Denoiser
     sees_own_token = True
 
     def __init__(self, network: Denoiser, implicit: bool = True, ordinary: bool = False) -> None:
@@ -37,10 +36,6 @@ class LeaveOneOut(MarginalModel):
         self.ordinary = ordinary
         self.implicit = True
         self.length = network.length
-
-    @classmethod
-    def transformer(cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any) -> Denoiser:
-        return Denoiser(process.num_symbols, process.num_states, places, sizes, **options)
 
     def forward(self, process: Process, query: Query) -> Marginals:
         logits = at_least_float32(self.network(query))

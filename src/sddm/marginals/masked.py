@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor
 
 from sddm import _checks
-from sddm.marginals.base import MarginalModel, Marginals, num_classes
-from sddm.networks import Denoiser, Places, Sizes
+from sddm.marginals.base import MarginalModel, Marginals
+from sddm.networks import Denoiser
 from sddm.networks.chunks import at_once, in_chunks
 from sddm.processes import Process
 from sddm.query import Query
@@ -23,6 +21,7 @@ class Masked(MarginalModel):
     >>> Masked.for_process(process, grid=(8, 8), sizes=BERT_BASE)
     """
 
+    architecture = Denoiser
     by_position = True
     own_tokens = 1  # HIDDEN
 
@@ -32,10 +31,6 @@ class Masked(MarginalModel):
         self.implicit = implicit
         self.chunk_tokens = _checks.whole(chunk_tokens, "chunk_tokens", 1)
         self.length = network.length
-
-    @classmethod
-    def transformer(cls, process: Process, implicit: bool, places: Places, sizes: Sizes, **options: Any) -> Denoiser:
-        return Denoiser(process.num_symbols + 1, num_classes(process, implicit), places, sizes, **options)
 
     def forward(self, process: Process, query: Query) -> Marginals:
         places = query.places

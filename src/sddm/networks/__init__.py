@@ -1,10 +1,9 @@
 """Plain neural networks. They know tokens and times, nothing of processes."""
 
-from sddm.networks.denoiser import Denoiser
-from sddm.networks.energy import EnergyNetwork, MLPEnergy
-from sddm.networks.energy_transformer import TransformerEnergy
+from sddm.networks.energy import EnergyNetwork, MLPEnergy, TransformerEnergy
 from sddm.networks.hollow import HollowTransformer
 from sddm.networks.sizes import BERT_BASE, MUSIC, Places, Sizes
+from sddm.networks.transformer import Denoiser
 
 NETWORKS: dict[str, type] = {
     "mlp-energy": MLPEnergy,

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from sddm import _checks
 from sddm.config import Configurable
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
-from sddm.networks.feedforward import feedforward
-from sddm.networks.readouts import readout
+from sddm.networks.readouts import feedforward, readout
 from sddm.networks.sizes import Places, Sizes
 from sddm.networks.transformer import Attention, Block, Past
 from sddm.query import Query, at_positions

@@ -1,4 +1,5 @@
-"""A pre-norm transformer: the block that all of our sequence models are made of, and the bidirectional stack."""
+"""A pre-norm transformer: the block that all of our sequence models are made of, the bidirectional stack, and with a
+readout the denoiser, whose logits at each position see the whole sequence."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from sddm import _checks
+from sddm.config import Configurable
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
-from sddm.networks.feedforward import feedforward
+from sddm.networks.readouts import feedforward, readout
 from sddm.networks.sizes import Places, Sizes
 from sddm.query import Query
 
@@ -151,3 +154,24 @@ class BidirectionalTransformer(nn.Module):
             assert isinstance(last, Block)
             h = last.at(query.positions + 1, h, mask, rotary)
         return self.norm(h)
+
+
+class Denoiser(nn.Module, Configurable):
+    """Logits of `num_classes` for each position, from sequences of `num_tokens` values and the time.
+
+    film_blocks: residual blocks of the readout that are modulated by the time; 0 for a plain MLP.
+    """
+
+    def __init__(
+        self, num_tokens: int, num_classes: int, places: Places = Places(), sizes: Sizes = Sizes(), film_blocks: int = 2
+    ) -> None:
+        super().__init__()
+        self.num_tokens, self.num_classes, self.length = num_tokens, num_classes, places.length
+        self.places, self.sizes, self.film_blocks = places, sizes, film_blocks
+        self.body = BidirectionalTransformer(num_tokens, places, sizes)
+        _checks.whole(film_blocks, "film_blocks", 0)
+        self.readout = readout(sizes.width, num_classes, sizes, film_blocks)
+
+    def forward(self, query: Query) -> Float[Tensor, "batch num classes"]:
+        """Logits at the positions asked for."""
+        return self.readout(self.body(query), query.t)

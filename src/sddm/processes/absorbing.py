@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
@@ -19,22 +20,16 @@ class Absorbing(Process):
     MASK = num_states is one more symbol: x_t has num_states + 1 of them. The prior is all MASK.
     """
 
+    gap = 1.0
+
     def __init__(self, num_states: int, schedule: Schedule) -> None:
         self.num_states = _checks.whole(num_states, "num_states", 1)
+        self.mask = num_states
         self.schedule = _checks.instance(schedule, Schedule, "schedule")
-
-    @property
-    def mask(self) -> int:
-        """The token MASK."""
-        return self.num_states
 
     @property
     def num_symbols(self) -> int:
         return self.num_states + 1
-
-    @property
-    def gap(self) -> float:
-        return 1.0
 
     def prior_law(self) -> Float64[Tensor, "symbols"]:
         law = torch.zeros(self.num_symbols, dtype=torch.float64)
@@ -115,11 +110,11 @@ class Absorbing(Process):
         return values
 
     def exit_bound(self, tau: Tau) -> Float64[Tensor, "batch symbols"]:
-        bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
-        bound[:, self.mask] = torch.exp(-tau) / -torch.expm1(-tau)
-        return bound
+        return self._at_mask(torch.exp(-tau) / -torch.expm1(-tau))
 
     def move_bound(self, early: Tau, tau: Tau) -> Float64[Tensor, "batch symbols"]:
-        bound = torch.zeros(tau.shape[0], self.num_symbols, dtype=torch.float64, device=tau.device)
-        bound[:, self.mask] = 1 - torch.expm1(-early) / torch.expm1(-early - tau)
-        return bound
+        return self._at_mask(1 - torch.expm1(-early) / torch.expm1(-early - tau))
+
+    def _at_mask(self, values: Tau) -> Float64[Tensor, "batch symbols"]:
+        """These values for MASK, and 0 for the data states, which the reverse process never leaves."""
+        return F.pad(values[:, None], (self.num_states, 0))

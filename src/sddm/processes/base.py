@@ -40,6 +40,8 @@ class Process(Configurable, ABC):
 
     num_states: int
     schedule: Schedule
+    gap: float
+    """How fast the data are forgotten: the share exp(-gap * B(0, t)) of them is left at time t."""
     ordinal: bool = False
     """Whether neighbouring states are neighbours in meaning (pixels, counts), so that jumps may be added up."""
 
@@ -85,11 +87,6 @@ class Process(Configurable, ABC):
     @abstractmethod
     def prior_law(self) -> Float64[Tensor, "symbols"]:
         """The law of one position of x_T that sampling starts from."""
-
-    @property
-    @abstractmethod
-    def gap(self) -> float:
-        """How fast the data are forgotten: the share exp(-gap * B(0, t)) of them is left at time t."""
 
     # ---- what a family may do faster -------------------------------------------------------------------------------
 

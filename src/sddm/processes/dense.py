@@ -57,12 +57,8 @@ class DenseProcess(Process):
         else:
             decay = -torch.linalg.eigvals(rate_matrix).real
         slow = decay[decay > 1e-9 * decay.max()]
-        self._gap = float(slow.min())
+        self.gap = float(slow.min())
         self._remembered: OrderedDict[float, Tensor] = OrderedDict()
-
-    @property
-    def gap(self) -> float:
-        return self._gap
 
     @property
     def is_reversible(self) -> bool:

@@ -24,10 +24,7 @@ class Uniform(Process):
     def __init__(self, num_states: int, schedule: Schedule) -> None:
         self.num_states = _checks.whole(num_states, "num_states", 2)
         self.schedule = _checks.instance(schedule, Schedule, "schedule")
-
-    @property
-    def gap(self) -> float:
-        return float(self.num_states)
+        self.gap = float(num_states)
 
     def prior_law(self) -> Float64[Tensor, "symbols"]:
         return torch.full((self.num_states,), 1 / self.num_states, dtype=torch.float64)
