@@ -19,7 +19,7 @@ from measure import in_own_process, peak_bytes, seconds
 from sddm import Diffusion
 from sddm.losses import conditional_ratio_matching
 from sddm.marginals import Energy, Hollow, MarginalModel, Masked
-from sddm.networks.transformer import BERT_BASE, MUSIC
+from sddm.networks import BERT_BASE, MUSIC
 from sddm.processes import Process, Uniform
 from sddm.query import Query
 from sddm.randomness import StreamPerSample

@@ -27,7 +27,7 @@ from sddm.training.batches import Batches
 def choices() -> dict[str, list[str]]:
     """The choices of each option that names a class: the entries of the family's table that need no other arguments."""
     return {
-        "model": [*(name for name, kind in MODELS.items() if "transformer" in vars(kind)), "mlp-energy"],
+        "model": [*(name for name, kind in MODELS.items() if kind.architecture is not None), "mlp-energy"],
         "process": [name for name in PROCESSES if name != "custom-rate"],  # which needs a matrix
         "schedule": [*SCHEDULES],
         "sampler": [*SAMPLERS],

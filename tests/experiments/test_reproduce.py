@@ -11,10 +11,9 @@ from sddm.cli import main
 from sddm.data import DENSITIES, Toy
 from sddm.experiments import curves, densities, pictures, synthetic
 from sddm.experiments.densities import Measured
-from sddm.experiments.experiment import Cell, Experiment
+from sddm.experiments.experiment import Cell, Experiment, markdown, with_error
 from sddm.experiments.runner import reproduce, same_recipe
 from sddm.experiments.systems import Compared, Diffused, Drawn, Fresh
-from sddm.experiments.tables import markdown, with_error
 from sddm.metrics import MMD
 from sddm.training.batches import generator_of
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from sddm import _files
 from sddm.experiments.densities import Densities, Measured
+from sddm.experiments.experiment import markdown, with_error
 from sddm.experiments.pictures import curves
 from sddm.experiments.synthetic import LAZY, SCALES
 from sddm.experiments.systems import Diffused
-from sddm.experiments.tables import markdown, with_error
 
 DENSITY = "2spirals"
 NUMBERS = {"small": (5, 10, 20, 50, 100, 1000), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}

@@ -15,9 +15,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm.data import Toy
-from sddm.experiments.experiment import Experiment, Row
+from sddm.experiments.experiment import Experiment, Row, with_error
 from sddm.experiments.systems import Drawn, Source
-from sddm.experiments.tables import with_error
 from sddm.likelihood import bound
 from sddm.metrics import cell_distance, hamming_mmd
 from sddm.training.batches import generator_of

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sddm import _files
 from sddm.experiments.systems import Drawn, Source, System
@@ -16,8 +16,7 @@ SAMPLES, MOST_KEPT = "samples.safetensors", 20_000
 """The file of samples in the folder of a cell, and how many it holds at most."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A place in a table: which system, on which data."""
 
     row: str
@@ -95,3 +94,13 @@ class Experiment(ABC, Generic[AnyRow]):
 def slug(name: str) -> str:
     """A name as part of a path."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with a header."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def with_error(value: float, error: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f} ± {error:.{digits}f}"

@@ -17,21 +17,17 @@ from matplotlib.animation import PillowWriter
 from matplotlib.colors import PowerNorm
 from PIL import Image
 
-from sddm.data.toys import Cloud
+from sddm.data.toys import REACH, Cloud
 
 INK, PAPER = "#22223b", "#ffffff"
 
 
-def side_by_side(
-    panels: Sequence[tuple[str, Cloud]], path: Path, size: tuple[float, float] = (3.2, 3.5), extent: float = 4.5
-) -> None:
+def side_by_side(panels: Sequence[tuple[str, Cloud]], path: Path, size: tuple[float, float] = (3.2, 3.5)) -> None:
     """One density a panel, each of this size, all on the same scale."""
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(size[0] * len(panels), size[1]), squeeze=False, facecolor=PAPER
-    )
+    size = (size[0] * len(panels), size[1])
+    figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, facecolor=PAPER)
     for axis, (title, points) in zip(axes[0], panels, strict=True):
-        _density(axis, points, extent)
-        axis.set_title(title, fontsize=11, color=INK)
+        _density(axis, points, title, 11)
     _write(figure, path)
 
 
@@ -40,27 +36,19 @@ def strip(times: Sequence[float], clouds: Sequence[Cloud], path: Path) -> None:
     side_by_side([(f"t = {t:.2f}", cloud) for t, cloud in zip(times, clouds, strict=True)], path, (2.1, 2.5))
 
 
-def matrix(
-    rows: Sequence[str],
-    columns: Sequence[str],
-    clouds: Sequence[Sequence[Cloud | None]],
-    path: Path,
-    extent: float = 4.5,
-) -> None:
+def matrix(rows: Sequence[str], columns: Sequence[str], clouds: Sequence[Sequence[Cloud | None]], path: Path) -> None:
     """A density for each row and column; a place without points stays empty."""
     size = (1.5 * len(columns) + 0.6, 1.5 * len(rows) + 0.3)
     figure, axes = plt.subplots(len(rows), len(columns), figsize=size, squeeze=False, facecolor=PAPER)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             points = clouds[i][j]
-            _density(axes[i, j], np.zeros((0, 2)) if points is None else points, extent)
-            if i == 0:
-                axes[i, j].set_title(column, fontsize=9, color=INK)
+            _density(axes[i, j], np.zeros((0, 2)) if points is None else points, "" if i else column, 9)
         axes[i, 0].set_ylabel(row.replace(", ", ",\n").replace(" + ", "\n+ "), fontsize=9, color=INK)
     _write(figure, path)
 
 
-def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path, extent: float = 4.5) -> None:
+def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path) -> None:
     """The same samples from noise to data as a small GIF that pauses at its end."""
     figure, axis = plt.subplots(figsize=(2.2, 2.4), facecolor=PAPER)
     writer = PillowWriter(fps=8)
@@ -68,8 +56,7 @@ def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path, exten
     with writer.saving(figure, str(path), dpi=90):
         for i in [*range(len(clouds)), *[len(clouds) - 1] * 12]:
             axis.clear()
-            _density(axis, clouds[i], extent)
-            axis.set_title(f"t = {times[i]:.2f}", fontsize=10, color=INK)
+            _density(axis, clouds[i], f"t = {times[i]:.2f}", 10)
             writer.grab_frame()
     plt.close(figure)
 
@@ -102,11 +89,12 @@ def curves(
     _write(figure, path)
 
 
-def _density(axis: Any, points: Cloud, extent: float) -> None:
+def _density(axis: Any, points: Cloud, title: str, size: int) -> None:
+    axis.set_title(title, fontsize=size, color=INK)
     bins = int(np.clip(1.2 * np.sqrt(len(points)), 24, 160))
-    edges = np.linspace(-extent, extent, bins + 1)
+    edges = np.linspace(-REACH, REACH, bins + 1)
     counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=[edges, edges])
-    axis.imshow(counts.T, origin="lower", extent=(-extent, extent, -extent, extent), cmap="magma", norm=PowerNorm(0.5))
+    axis.imshow(counts.T, origin="lower", extent=(-REACH, REACH, -REACH, REACH), cmap="magma", norm=PowerNorm(0.5))
     axis.set_xticks([])
     axis.set_yticks([])
     for side in axis.spines.values():

@@ -20,10 +20,9 @@ from torch import Tensor
 from sddm import _files
 from sddm.data import DENSITIES, Toy
 from sddm.experiments.densities import PLANE_POINTS, Densities, Measured
-from sddm.experiments.experiment import SAMPLES, Cell, slug
+from sddm.experiments.experiment import SAMPLES, Cell, markdown, slug, with_error
 from sddm.experiments.pictures import animation, matrix, strip
 from sddm.experiments.systems import Compared, Diffused, Fresh
-from sddm.experiments.tables import markdown, with_error
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig
 from sddm.samplers import Trajectory
 from sddm.training import TrainingConfig

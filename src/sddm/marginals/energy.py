@@ -25,6 +25,7 @@ class Energy(MarginalModel):
     gets wrong of it. With the factor outside, f is of order 1 at all times.
     """
 
+    architecture = TransformerEnergy
     by_position = True
 
     def __init__(self, network: EnergyNetwork, implicit: bool = True, fading: bool = False) -> None:
