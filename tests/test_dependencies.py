@@ -1,6 +1,7 @@
 """What is declared is used, and what is used is declared."""
 
 import ast
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -73,6 +74,15 @@ def test_the_tests_import_or_run_every_tool_of_the_developers():
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
 def test_tests_benchmarks_and_examples_import_only_what_is_declared(folder):
     assert imported(folder) <= modules(declared("dependencies") | declared("dev"))
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples"])
+def test_what_benchmarks_and_examples_import_of_the_library_exists(folder):
+    for node in (node for tree in trees(folder) for node in ast.walk(tree)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "sddm":
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                assert hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}"), (node.module, name)
 
 
 def test_every_declared_package_has_one_tested_version():
