@@ -238,7 +238,7 @@ def finite(value: Any, name: str) -> float:
 def share(value: Any, name: str) -> float:
     """Check a number in [0, 1)."""
     number = finite(value, name)
-    require(0 <= number < 1, f"{name} must be at least 0 and below 1, but it is {number:g}.")
+    require(0 <= number < 1, f"{name} must lie in [0, 1), but it is {value}.")
     return number
 
 

@@ -279,7 +279,7 @@ def test_samples_follow_from_the_generator_and_pieces_do_not_repeat():
     ("options", "sentence"),
     [
         ({"inverse_stop": 1.0}, "inverse_stop must be below 1"),
-        ({"averaging": 1.0}, "averaging must be at least 0 and below 1"),
+        ({"averaging": 1.0}, r"averaging must lie in \[0, 1\), but it is 1.0"),
         ({"trajectories": 0}, "trajectories must be at least 1"),
         ({"dual_rate": 0.0}, "dual_rate must be above 0"),
         ({"gibbs_sweeps": 0}, "gibbs_sweeps must be at least 1"),

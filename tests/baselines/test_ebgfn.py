@@ -204,11 +204,11 @@ def test_rates_fall_to_zero_along_half_a_cosine():
     ("options", "said"),
     [
         ({"steps_back": 4}, "steps_back must be at most 3"),
-        ({"exploration": 1.0}, "exploration must be at least 0 and below 1"),
+        ({"exploration": 1.0}, r"exploration must lie in \[0, 1\), but it is 1.0"),
         ({"data_share": 1.1}, r"data_share must lie in \[0, 1\], but it is 1.1"),
         ({"policy_rate": 0.0}, "policy_rate must be above 0"),
         ({"decay_steps": 0}, "decay_steps must be at least 1"),
-        ({"averaging": 1.0}, "averaging must be at least 0 and below 1"),
+        ({"averaging": 1.0}, r"averaging must lie in \[0, 1\), but it is 1.0"),
     ],
 )
 def test_bad_arguments_are_named_in_a_sentence(options, said):

@@ -238,7 +238,7 @@ def test_training_brings_the_law_of_the_model_near_that_of_two_modes():
         ("moves", 0, "moves must be at least 1"),
         ("learning_rate", 0.0, "learning_rate must be above 0"),
         ("decay_steps", 0, "decay_steps must be at least 1"),
-        ("average", 1.0, "average must be at least 0 and below 1, but it is 1"),
+        ("average", 1.0, r"average must lie in \[0, 1\), but it is 1.0"),
         ("penalty", -1.0, "penalty must not be negative, but it is -1"),
         ("sampling_moves", -1, "sampling_moves must be at least 0"),
     ],
