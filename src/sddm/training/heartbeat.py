@@ -34,6 +34,7 @@ BROKEN = re.compile("gloo|nccl|connection|peer|socket|broken pipe|timed out", re
 DONE = b"done"
 
 _uses = itertools.count()
+_watching = False
 
 
 def launched() -> bool:
@@ -63,11 +64,13 @@ def joining() -> Iterator[None]:
 
 @contextmanager
 def noticing_lost_processes() -> Iterator[None]:
-    """End with a sentence when another process breaks the connection, or is silent."""
-    if not launched():
+    """End with a sentence when another process breaks the connection, or is silent. Inside another such block, that one
+    watches."""
+    global _watching
+    if _watching or not launched():
         yield
         return
-    watch = _Watch()
+    watch, _watching = _Watch(), True
     try:
         yield
         watch.well = True
@@ -76,6 +79,7 @@ def noticing_lost_processes() -> Iterator[None]:
             raise
         raise LostProcessError(_lost("ended or cannot be reached")) from error
     finally:
+        _watching = False
         watch.leave()
 
 
