@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +29,7 @@ from sddm.formats.text import readable
 from sddm.randomness import draw_seeds
 from sddm.recipe import SamplingConfig
 from sddm.training.config import MAX_SEED
-from sddm.training.devices import accelerator, on_main
+from sddm.training.devices import accelerator, claimed
 from sddm.training.heartbeat import noticing_lost_processes
 
 MOST = {"num": 10_000_000, "seed": MAX_SEED, "length": MAX_LENGTH}
@@ -90,47 +90,37 @@ def run(command: SampleCommand) -> None:
     with noticing_lost_processes(), _place(command.out, command.overwrite, processes) as folder:
         diffusion = diffusion.to(processes.device)
         parts = _Parts(folder, _job(command, diffusion, condition))
-        batches = [
-            slice(first, min(first + command.batch_size, command.num))
-            for first in range(0, command.num, command.batch_size)
-        ]
+        starts = range(0, command.num, command.batch_size)
+        batches = [slice(first, min(first + command.batch_size, command.num)) for first in starts]
         mine = batches[processes.process_index :: processes.num_processes]
         _generate(command, diffusion, condition, parts, mine, quiet=not processes.is_main_process)
         parts.gather(processes)
         if not processes.is_main_process:
             return
         tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
-        if command.out is None:
+        if command.out is None or folder is None:
             _print(codec, tokens)
         else:
             with _files.replacing(command.out) as aside:
                 codec.write(tokens, aside)
             print(f"{command.num} samples in {command.out}", file=sys.stderr)
-            parts.remove()
+            shutil.rmtree(folder)
 
 
 @contextmanager
 def _place(out: Path | None, overwrite: bool, processes: Accelerator) -> Iterator[Path | None]:
     """The folder of the job's batches, beside the output and locked; None if there is no output file."""
     folder = None if out is None else out.with_name(f"{out.name}.parts")
-    with ExitStack() as stack:
-
-        def claim() -> None:
-            if folder is None or out is None:
-                return
-            stack.enter_context(_files.locked(folder, out))
-            stack.callback(_remove_if_empty, folder)
+    with claimed(processes, folder, out):
+        try:
             _checks.require(
-                overwrite or not out.exists(), f"{str(out)!r} exists. Name another file, or pass --overwrite."
+                out is None or overwrite or not out.exists(),
+                f"{str(out)!r} exists. Name another file, or pass --overwrite.",
             )
-
-        on_main(processes, claim)
-        yield folder
-
-
-def _remove_if_empty(folder: Path) -> None:
-    if not any(folder.glob("rows-*")):
-        shutil.rmtree(folder, ignore_errors=True)
+            yield folder
+        finally:
+            if folder is not None and processes.is_main_process and not any(folder.glob("rows-*")):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | None) -> str:
@@ -176,10 +166,6 @@ class _Parts:
         processes.wait_for_everyone()
         if self.folder is None and processes.num_processes > 1:
             self.made = dict(gather_object(list(self.made.items())))
-
-    def remove(self) -> None:
-        if self.folder is not None:
-            shutil.rmtree(self.folder)
 
     def _path(self, rows: slice) -> Path:
         return Path(self.folder or "", f"rows-{rows.start:09d}-{rows.stop:09d}.safetensors")

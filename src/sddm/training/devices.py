@@ -51,15 +51,15 @@ def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
 
 
 @contextmanager
-def claimed(processes: Accelerator, folder: Path | None) -> Iterator[None]:
-    """Inside, no other job may write to the folder of a run: the main process holds its lock for all of them.
+def claimed(processes: Accelerator, folder: Path | None, subject: Path | None = None) -> Iterator[None]:
+    """Inside, no other job may write to a folder: the main process holds its lock for all of them.
 
-    What a job that was killed left in the folder is deleted.
+    What a job that was killed left in the folder is deleted. subject: what the lock is for, if not for the folder.
     """
     with ExitStack() as stack:
 
         def claim(folder: Path) -> None:
-            stack.enter_context(_files.locked(folder, folder))
+            stack.enter_context(_files.locked(folder, subject or folder))
             for place in (folder, *(inside for inside in folder.iterdir() if inside.is_dir())):
                 _files.remove_leftovers(place)
 
