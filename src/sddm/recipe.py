@@ -123,8 +123,7 @@ class ModelConfig:
             self.grid is None or self.grid[0] * self.grid[1] == data.length,
             f"grid is {self.grid}, but the data have {data.length} positions.",
         )
-        bare = self.diffusion(data.num_states, data.length, seed, len(data) * data.length)
-        sizes = data.codec.sizes
+        bare, sizes = self.diffusion(data.num_states, data.length, seed, len(data) * data.length), data.codec.sizes
         return Diffusion(bare.process, bare.model if sizes is None else Restricted(bare.model, sizes), data.codec)
 
     def diffusion(self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0) -> Diffusion:
@@ -139,15 +138,15 @@ class ModelConfig:
             return Diffusion(process, self._model(process, length, num_tokens))
 
     def _model(self, process: Process, length: int, num_tokens: int) -> MarginalModel:
-        scales: dict[str, Any] = {"time_scale": self.time_scale, "input_gain": self.input_gain}
-        options = scales | self.sizes(num_tokens)
+        options: dict[str, Any] = {"time_scale": self.time_scale, "input_gain": self.input_gain}
+        options |= self.sizes(num_tokens)
         if self.model == "mlp-energy":
             model: MarginalModel = Energy.mlp(process, length, **options)
         else:
             if self.model not in ENERGIES:
                 options["film_blocks"] = self.film_blocks
-            kind, at = MODELS[self.model], length if self.grid is None else None
-            model = kind.for_process(process, at, self.grid, dropout=self.dropout, **options)
+            at = length if self.grid is None else None
+            model = MODELS[self.model].for_process(process, at, self.grid, dropout=self.dropout, **options)
         if isinstance(model, Energy) and self.fading:
             return Energy(model.network, implicit=False, fading=True)
         return model
@@ -171,10 +170,8 @@ class SamplingConfig:
     """Below 1, likely values become more likely; above 1, probabilities become more equal."""
 
     def __post_init__(self) -> None:
-        _checks.require(
-            self.sampler is None or self.sampler in SAMPLERS,
-            f"sampler must be one of {', '.join(SAMPLERS)} or None, but it is {self.sampler!r}.",
-        )
+        if self.sampler is not None:
+            _checks.one_of(self.sampler, "sampler", SAMPLERS)
         _checks.one_of(self.grid, "grid", GRIDS)
         _checks.whole(self.steps, "steps", 1, MOST_STEPS)
         _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)

@@ -1,7 +1,8 @@
 """Checkpoints: one safetensors file each, written aside and renamed, with a digest of all that is in it.
 
 A file holds tensors by name and, in its header, a small JSON state with the digest. So a file that is cut short, has a
-flipped bit or comes from elsewhere is found out when it is read, and the one before it is used.
+flipped bit or comes from elsewhere is detected when it is read, and the one before it is used. The tensors are those of
+a learner: its weights and buffers, their average, and what its optimizers remember.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from sddm import _files
 from sddm.errors import BadCheckpointError
+from sddm.training.devices import split_like, whole
+from sddm.training.learner import Learner
 
 FORMAT = "sddm-checkpoint-1"
 NAME = re.compile(r"step-(\d{9})\.safetensors")
@@ -80,3 +84,62 @@ def paths(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
     found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
     return sorted(found, reverse=True)
+
+
+def tensors_of(learner: Learner) -> dict[str, Tensor]:
+    """The state of a learner, each tensor whole. All processes have to ask."""
+    module = learner.module
+    tensors = {f"weights.{name}": whole(value.detach()) for name, value in module.state_dict().items()}
+    if learner.average is not None:
+        averaged = averaged_weights(learner) | learner.fixed_weights()
+        tensors |= {f"average.{name}": value for name, value in averaged.items()}
+    names: dict[Tensor, str] = {weight: name for name, weight in module.named_parameters()}
+    for optimizer in learner.optimizers().values():
+        for weight, entries in optimizer.state.items():
+            tensors |= {f"optimizer.{names[weight]}/{key}": whole(value) for key, value in entries.items()}
+    return tensors
+
+
+def averaged_weights(learner: Learner) -> dict[str, Tensor]:
+    """The averaged parameters by name, each whole. All processes have to ask."""
+    with learner.averaged():
+        return {name: whole(weight.detach()).cpu().clone() for name, weight in learner.module.named_parameters()}
+
+
+def check_belongs(checkpoint: Checkpoint, learner: Learner, identity: dict[str, Any]) -> None:
+    """Check that a checkpoint holds the weights of this learner and is of the run with this identity."""
+    weights = {name: value.shape for name, value in learner.module.state_dict().items()}
+    if {name: value.shape for name, value in checkpoint.part("weights").items()} != weights:
+        raise BadCheckpointError(
+            "The checkpoint belongs to another model: its weights have other names or shapes. "
+            "Give the options that the run was started with, or another --out."
+        )
+    theirs = checkpoint.state.get("identity", identity)  # older versions did not write it
+    for name, value in identity.items():
+        if theirs.get(name) != value:
+            raise BadCheckpointError(
+                f"The checkpoint belongs to another run: there {name} is {theirs.get(name)}, here it is {value}. "
+                "Give the options that the run was started with, or another --out."
+            )
+
+
+@torch.no_grad()
+def restore(learner: Learner, checkpoint: Checkpoint) -> None:
+    """Put the state of a checkpoint that fits into a learner."""
+    weights, parameters = learner.module.state_dict(keep_vars=True), dict(learner.module.named_parameters())
+    _copy(checkpoint.part("weights"), weights)
+    if learner.average is not None:
+        with learner.averaged():
+            _copy(checkpoint.part("average"), parameters)
+        learner.average.steps = checkpoint.step
+    owner = {w: o for o in learner.optimizers().values() for group in o.param_groups for w in group["params"]}
+    for path, value in checkpoint.part("optimizer").items():
+        name, entry = path.rsplit("/", 1)
+        weight = parameters[name]
+        # Adam counts its steps in a plain scalar, also for weights that are split between processes.
+        owner[weight].state[weight][entry] = split_like(value, weight) if value.ndim else value.to(weight.device)
+
+
+def _copy(values: dict[str, Tensor], places: dict[str, Tensor] | dict[str, nn.Parameter]) -> None:
+    for name, place in places.items():
+        place.copy_(split_like(values[name], place))

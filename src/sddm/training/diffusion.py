@@ -25,11 +25,11 @@ from sddm.pool import check_process
 from sddm.samplers import sample
 from sddm.token_array import TokenArray
 from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of
+from sddm.training.checkpoints import averaged_weights
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.loop import MODEL, SAMPLES, learn
 from sddm.training.rules import Known, Nothing, TimeRule
-from sddm.training.state import averaged_weights
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 32, 16
 """How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at more."""
@@ -108,10 +108,8 @@ class DiffusionLearner(Descent):
         held_out: Data | None = None,
     ) -> None:
         self.loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
-        for rule, kind, name in ((known, Known, "known"), (times, TimeRule, "times")):
-            if rule is not None:
-                _checks.instance(rule, kind, name)
-        self.known, self.times = known or config.known_rule, times or config.time_rule
+        self.known = _checks.instance(config.known_rule if known is None else known, Known, "known")
+        self.times = _checks.instance(config.time_rule if times is None else times, TimeRule, "times")
         self.held_out = held_out
         self._result = copy.deepcopy(diffusion)
         super().__init__(diffusion, config)

@@ -16,14 +16,13 @@ from sddm._modes import evaluating
 from sddm.errors import DivergedError, StoppedError
 from sddm.training import checkpoints
 from sddm.training.batches import generator_of, seed_of
-from sddm.training.checkpoints import Checkpoint
+from sddm.training.checkpoints import Checkpoint, check_belongs, restore, tensors_of
 from sddm.training.config import RunConfig
 from sddm.training.devices import accelerator, check_alike, claimed
 from sddm.training.heartbeat import noticing_lost_processes
 from sddm.training.learner import Learner
 from sddm.training.report import Report
 from sddm.training.signals import Wish, wishes_to_stop
-from sddm.training.state import check_belongs, restore, tensors_of
 
 CHECKPOINTS, SAMPLES, MODEL = "checkpoints", "samples", "model"
 STEPS_BETWEEN_QUESTIONS = 10
