@@ -26,9 +26,9 @@ from sddm.networks.transformer import Past
 from sddm.noising import Batch
 from sddm.randomness import Randomness, StreamPerSample, categorical, draw_seeds
 from sddm.training.batches import rows_of
+from sddm.training.checkpoints import averaged_weights
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
-from sddm.training.state import averaged_weights
 
 ROWS = 256
 """Rows that are sampled or scored at once."""
