@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,12 @@ def modules(packages):
     return {MODULES.get(package, package) for package in packages}
 
 
+@cache
 def trees(folder):
     return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@cache
 def imported(folder):
     """The modules of other packages that the files of a folder import, at their heads or inside functions."""
     names = set()
@@ -47,6 +50,7 @@ def imported(folder):
     return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - own
 
 
+@cache
 def named(folder):
     """The modules that the strings of a folder's files name, as those of imports on demand do."""
     strings = (node.value for tree in trees(folder) for node in ast.walk(tree) if isinstance(node, ast.Constant))

@@ -22,7 +22,7 @@ def energy(x):
 LAW = torch.softmax(-energy(STATES).double(), dim=0)
 OTHER = torch.softmax(-energy(STATES).double() + 0.4 * STATES.sum(1), dim=0)
 METRICS = {
-    "mmd": lambda x, y, groups: hamming_mmd(x, y, bandwidth=0.5, groups=groups),
+    "mmd": lambda x, y, groups: hamming_mmd(x, y, bandwidth=0.5, dtype=torch.float32, groups=groups),
     "cells": lambda x, y, groups: cell_distance(numbers(x), numbers(y), groups),
 }
 
