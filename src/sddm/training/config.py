@@ -7,14 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sddm import _checks
+from sddm.objectives import LOSSES
 from sddm.training.optimizers import DECAYS, OPTIMIZERS
 from sddm.training.rules import TIMES, Known, Nothing, TimeRule, from_text, known_from_text
 
 if TYPE_CHECKING:
     OptimizerName = str
     DecayName = str
+    LossName = str
 else:
-    OptimizerName, DecayName = Literal[tuple(OPTIMIZERS)], Literal[tuple(DECAYS)]
+    OptimizerName, DecayName, LossName = (Literal[tuple(table)] for table in (OPTIMIZERS, DECAYS, LOSSES))
 
 MAX_STEPS = 999_999_999
 """The names of checkpoints have nine digits."""
@@ -83,6 +85,9 @@ class TrainingConfig(RunConfig):
     """What is known of each row, so that the model learns the rest given that: nothing, prefix (:32 fixes its length,
     :8:64 its range), spans (:5 pieces, every other one known), scattered (:0.3 of the positions), mask:0-31,48. Several
     are a mixture: nothing@2+prefix+spans, where nothing counts twice."""
+    loss: LossName | None = None
+    """What is minimised; by default conditional-ratio-matching or, for a model that sees its own token,
+    denoising-cross-entropy. mdlm, udlm and score-entropy are as other papers state them."""
     times: str = "uniform"
     """At what times rows are noised: uniform (:0.01 from that time on), or grid:1000 for that many equal steps."""
     noise_weight: float = 0.0
@@ -112,6 +117,8 @@ class TrainingConfig(RunConfig):
             _checks.whole(self.num_positions, "num_positions", 1)
         if self.pool is not None:
             _checks.whole(self.pool, "pool", self.batch_size, MAX_BATCH_SIZE)
+        if self.loss is not None:
+            _checks.one_of(self.loss, "loss", LOSSES)
         _checks.one_of(self.optimizer, "optimizer", OPTIMIZERS)
         _checks.one_of(self.decay, "decay", DECAYS)
         _checks.instance(self.time_rule, TimeRule, "times")

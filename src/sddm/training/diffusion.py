@@ -21,6 +21,7 @@ from sddm.likelihood import bound
 from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy
 from sddm.networks import MLPEnergy
 from sddm.noising import Batch, NoisedBatch, noise_batch
+from sddm.objectives import LOSSES
 from sddm.pool import check_process
 from sddm.samplers import sample
 from sddm.token_array import TokenArray
@@ -54,17 +55,17 @@ def train(
 
     data: rows of tokens, a dataset (whose classes and lengths of rows reach the model), or a function that gives the
         rows of each step, as tokens or as a `Batch`.
-    loss: conditional_ratio_matching, or denoising_cross_entropy for a model that looks at the token it predicts.
-    known, times: rules for what is known of each row and for the times of noise, if not those that `config` names.
+    loss, known, times: the loss, a rule for what is known of each row and one for the times of noise, if not those that
+        `config` names.
     held_out: data that are not trained on, for a loss and a likelihood bound at intervals.
     report: called with the step and the loss (nats a row) after every step.
     out, resume, progress, fingerprint: see `sddm.training.learn`.
     """
     config = config or TrainingConfig()
-    learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
     if isinstance(data, (Tensor, TokenArray, Dataset)):
         check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
         data = Epochs(data, config.pool or config.batch_size, config.seed)
+    learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
     trained: Diffusion = learn(
         learner,
         data,
@@ -93,6 +94,10 @@ def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, know
         known == Nothing() or not any(isinstance(part, MLPEnergy) for part in diffusion.modules()),
         "known: an MLP energy cannot be told which positions are known. Train a transformer.",
     )
+    if config.loss is not None:  # a loss says itself what it cannot take, on a row of any tokens
+        row = torch.zeros(1, length, dtype=torch.int64, device=diffusion.device)
+        with torch.no_grad():
+            LOSSES[config.loss](diffusion, row, num_positions=config.num_positions, pool=row if config.pool else None)
 
 
 class DiffusionLearner(Descent):
@@ -107,7 +112,8 @@ class DiffusionLearner(Descent):
         times: TimeRule | None = None,
         held_out: Data | None = None,
     ) -> None:
-        self.loss = loss or (denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching)
+        usual = denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching
+        self.loss = loss or (usual if config.loss is None else LOSSES[config.loss])
         self.known = _checks.instance(config.known_rule if known is None else known, Known, "known")
         self.times = _checks.instance(config.time_rule if times is None else times, TimeRule, "times")
         self.held_out = held_out
