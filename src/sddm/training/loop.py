@@ -22,7 +22,7 @@ from sddm.training.devices import accelerator, check_alike, claimed
 from sddm.training.heartbeat import noticing_lost_processes
 from sddm.training.learner import Learner
 from sddm.training.report import Report
-from sddm.training.signals import Wish, wishes_to_stop
+from sddm.training.signals import noted_signals
 
 CHECKPOINTS, SAMPLES, MODEL = "checkpoints", "samples", "model"
 STEPS_BETWEEN_QUESTIONS = 10
@@ -52,13 +52,13 @@ def learn(
     folder = None if out is None else Path(out)
     trainer = Trainer(learner, config, fingerprint)
     processes = trainer.accelerator
-    with noticing_lost_processes(), wishes_to_stop() as wish, claimed(processes, folder):
+    with noticing_lost_processes(), noted_signals() as signals, claimed(processes, folder):
         check_alike(processes, trainer.identity)
         if resume and folder is not None:
             newest = checkpoints.newest(folder / CHECKPOINTS)
             if newest is not None:
                 trainer.load(newest)
-        return trainer.run(batches, folder, progress, report, wish)
+        return trainer.run(batches, folder, progress, report, signals)
 
 
 class Trainer:
@@ -87,12 +87,10 @@ class Trainer:
         folder: Path | None,
         progress: bool | None,
         report: Callable[[int, dict[str, float]], None] | None,
-        wish: Wish,
+        signals: list[int],
     ) -> Any:
-        config, main = self.config, self.accelerator.is_main_process
-        if folder is not None and main:
-            folder.mkdir(parents=True, exist_ok=True)
-        reporter = Report(config.steps, self.step, folder, progress, main)
+        config = self.config
+        reporter = Report(config.steps, self.step, folder, progress, self.accelerator.is_main_process)
         random_state = torch.get_rng_state()
         self.learner.module.train()
         try:
@@ -107,7 +105,7 @@ class Trainer:
                 last = self.step == config.steps
                 if folder is not None and (last or self.step % config.evaluate_every == 0):
                     self.evaluate(folder, reporter)
-                stopped = self.told_to_stop(wish)
+                stopped = self.told_to_stop(signals)
                 if folder is not None and (last or stopped or self.step % config.save_every == 0):
                     reporter.sync()
                     self.save(folder)
@@ -152,14 +150,14 @@ class Trainer:
         ours = torch.tensor([*values.values()], dtype=torch.float64, device=self.device)
         return dict(zip(values, self.accelerator.reduce(ours, "mean").tolist(), strict=True))
 
-    def told_to_stop(self, wish: Wish) -> int | None:
-        """The signal that one of the processes got, known to all of them at the same step."""
+    def told_to_stop(self, signals: list[int]) -> int:
+        """The signal that one of the processes got, or 0; all of them know it at the same step."""
+        ours = max(signals, default=0)
         if self.accelerator.num_processes == 1:
-            return wish.signal
+            return ours
         if self.step % STEPS_BETWEEN_QUESTIONS:
-            return None
-        signals = self.accelerator.gather(torch.tensor([wish.signal or 0], device=self.device))
-        return int(signals.max()) or None
+            return 0
+        return int(self.accelerator.gather(torch.tensor([ours], device=self.device)).max())
 
     def evaluate(self, folder: Path, reporter: Report) -> None:
         """What the learner measures and shows, with averaged weights."""

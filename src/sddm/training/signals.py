@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop that the loop asks for between two steps."""
+"""Ctrl-C and SIGTERM are noted, so that the loop can stop between two steps."""
 
 from __future__ import annotations
 
@@ -10,29 +10,23 @@ from types import FrameType
 from typing import Any
 
 
-class Wish:
-    """Which signal asked to stop, if any."""
-
-    signal: int | None = None
-
-
 @contextmanager
-def wishes_to_stop() -> Iterator[Wish]:
-    """Inside, the first Ctrl-C or SIGTERM is noted; the second one acts as it always did."""
-    wish = Wish()
+def noted_signals() -> Iterator[list[int]]:
+    """Inside, the first Ctrl-C or SIGTERM is put into the list; a second one has its usual effect."""
+    noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield wish
+        yield noted
         return
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
-        wish.signal = number
+        noted.append(number)
         signal.signal(number, before[number])
 
     for ours in (signal.SIGINT, signal.SIGTERM):
         before[ours] = signal.signal(ours, note)
     try:
-        yield wish
+        yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
