@@ -8,7 +8,6 @@ takes a pass for each position, and only the first positions of a row can be giv
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -26,7 +25,6 @@ from sddm.networks.transformer import Past
 from sddm.noising import Batch
 from sddm.randomness import Randomness, StreamPerSample, categorical, draw_seeds
 from sddm.training.batches import rows_of
-from sddm.training.checkpoints import averaged_weights
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
 
@@ -156,7 +154,6 @@ class AutoregressiveLearner(Descent):
     """
 
     def __init__(self, model: Autoregressive, config: TrainingConfig, held_out: Dataset | None = None) -> None:
-        self._result = copy.deepcopy(model)
         super().__init__(model, config)
         self.model, self.held_out = model, held_out
 
@@ -175,8 +172,3 @@ class AutoregressiveLearner(Descent):
         rows = rows_of(self.held_out, slice(HELD_OUT_ROWS)).to(self.device)
         nats = -self.inside(lambda: self.model.log_prob(rows.x0, rows.padding))
         return {"held_out_nats": float(nats.mean()), "held_out_standard_error": float(nats.std() / len(nats) ** 0.5)}
-
-    def finish(self, folder: object) -> Autoregressive:
-        """The model with the averaged weights."""
-        self._result.load_state_dict(averaged_weights(self), strict=False)
-        return self._result.to(self.device).eval()

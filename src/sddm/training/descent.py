@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sddm import _checks
+from sddm.training.checkpoints import averaged_weights
 from sddm.training.config import TrainingConfig
 from sddm.training.devices import InForward, accelerator, sharded, whole
 from sddm.training.ema import EMA
@@ -35,6 +38,7 @@ class Descent(Learner):
         self.accelerator = accelerator()
         processes = self.accelerator.num_processes
         self._share_of(config.batch_size)
+        self._result: Any = copy.deepcopy(module)
         self.device: torch.device = self.accelerator.device
         self._module = module.to(self.device)
         forward = InForward(module)
@@ -93,6 +97,12 @@ class Descent(Learner):
             self._optimizer.step()
             self.average.update()
         return {"loss": float(total), "gradient_norm": norm}
+
+    def finish(self, folder: Path | None) -> Any:
+        """A copy of the module with the averaged weights."""
+        weights = {name: whole(value) for name, value in self.module.state_dict().items()}
+        self._result.load_state_dict(weights | averaged_weights(self))
+        return self._result.to(self.device).eval()
 
     def _mean(self, drawn: Any) -> Tensor:
         return self.losses(drawn).mean()

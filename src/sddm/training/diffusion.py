@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -26,7 +25,6 @@ from sddm.pool import check_process
 from sddm.samplers import sample
 from sddm.token_array import TokenArray
 from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of
-from sddm.training.checkpoints import averaged_weights
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.loop import MODEL, SAMPLES, learn
@@ -117,7 +115,6 @@ class DiffusionLearner(Descent):
         self.known = _checks.instance(config.known_rule if known is None else known, Known, "known")
         self.times = _checks.instance(config.time_rule if times is None else times, TimeRule, "times")
         self.held_out = held_out
-        self._result = copy.deepcopy(diffusion)
         super().__init__(diffusion, config)
         self.diffusion = diffusion
         if config.compile:
@@ -202,7 +199,7 @@ class DiffusionLearner(Descent):
 
     def finish(self, folder: Path | None) -> Diffusion:
         """The diffusion with the averaged weights."""
-        self._result.load_state_dict(averaged_weights(self), strict=False)
+        result: Diffusion = super().finish(folder)
         if folder is not None and self.accelerator.is_main_process:
-            self._result.save_pretrained(folder / MODEL)
-        return self._result.to(self.device).eval()
+            result.save_pretrained(folder / MODEL)
+        return result
