@@ -5,22 +5,22 @@ The likelihood of the data under p_f(x) proportional to exp(-f(x)) rises along a
     - grad log p_f = E_data[grad f(x)] - E_{p_f}[grad f(x)]
 
 and a dual sampler q (see `editor`) supplies them. It is trained by variational power iteration. Gibbs moves under f are
-a kernel K_f that leaves p_f as it is, so that q, K_f q, K_f K_f q, ... comes ever closer to p_f. The law K_f q has no
-closed form, but one can draw from it, and so q is led towards it by likelihood:
+a kernel K_f that leaves p_f invariant, so that q, K_f q, K_f K_f q, ... converges to p_f. The law K_f q has no closed
+form, but one can draw from it, and q is fitted to the draws by likelihood:
 
     q <- argmax_q E_{x ~ K_f q_old}[log q(x)]
 
-log q(x) is a sum over all trajectories of the sampler that end in x. In its place stands a lower bound, at K
-trajectories from the inverse proposal (random edits away from x), whose gradient weights them by importance.
+log q(x) is a sum over all trajectories of the sampler that end in x. It is replaced by a lower bound, at K trajectories
+from the inverse proposal (random edits away from x), whose gradient weights them by importance.
 
 A step of training makes one gradient step of each:
     1. draw x from q and improve it by K_f, which is `gibbs_sweeps` sweeps;
     2. step f down its contrast between the data and the improved rows;
     3. step q up the bound on log q of the same improved rows.
 
-Unlike in the code that the authors released, a Gibbs sweep takes the positions of each row in random order; a
+The code that the authors released differs: here a Gibbs sweep takes the positions of each row in random order; a
 trajectory is reversed in the order in which it was drawn; to stop is one of the editor's choices instead of a network
-of its own; one masked network stands in for a network a position; and samples are drawn with averaged weights.
+of its own; one masked network replaces a network for each position; and samples are drawn with averaged weights.
 """
 
 from __future__ import annotations

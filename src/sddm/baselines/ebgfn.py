@@ -10,9 +10,9 @@ divergence, from f(x) - f(x') of data x and of what one move of a chain that lea
     x --- K steps of P_B ---> s --- K steps of P_F ---> x'          accepted with probability min(1, exp(log ratio))
     log ratio = f(x) - f(x') + log P_B(x' -> s) P_F(s -> x) - log P_B(x -> s) P_F(s -> x') = r(tau) - r(tau')
 
-Here tau and tau' are trajectories to x and x' that have the way to s in common, so that it cancels, as does Z. Hence
-one evaluation of the two serves both losses, and where trajectories are balanced every proposal is accepted. With K = D
-the way back ends in the void state, and tau' is a sample of the GFlowNet.
+Here tau and tau' are trajectories to x and x' that share the way to s, so that it cancels, as does Z. So one evaluation
+of the two serves both losses, and where trajectories are balanced every proposal is accepted. With K = D the way back
+ends in the void state, and tau' is a sample of the GFlowNet.
 
 (Zhang, Malkin, Liu, Volokhova, Courville, Bengio: Generative Flow Networks for Discrete Probabilistic Modeling, 2022.)
 """
@@ -35,7 +35,7 @@ from sddm.training.ema import follow
 
 
 class Losses(NamedTuple):
-    """What a step on a batch of data lowers, and what it saw."""
+    """The losses of a batch of data, and which proposals were accepted."""
 
     balance: Float[Tensor, ""]
     """The mean square residual, of the policies and log Z."""
@@ -52,16 +52,15 @@ class EBGFN(Baseline):
     policy_width, policy_layers: of the MLP of the policies.
     learned_backward: whether P_B is learned, or empties every filled position with the same probability.
     steps_back: how many steps K a proposal goes back and forth; None is all D, and proposals are independent of x.
-    exploration: the probability with which a step forward in training fills a void position at random. The test of the
-        proposals takes it into account.
+    exploration: the probability with which a step forward in training fills a void position at random. The acceptance
+        of proposals takes it into account.
     data_share: alpha, the weight of trajectories from data in the balance; that of trajectories of P_F is the rest. The
         commands that the authors released have 0.5 throughout; with 1, as the published runs are described, P_F is
-        never corrected where it goes by itself. docs/densities.md has the figures of both.
-    energy_rate, policy_rate, partition_rate: Adam's rates for f, for the policies and for log Z, which is one number
-        that has a long way to go.
-    decay_steps: the rates fall to 0 along half a cosine in so many steps; None keeps them constant.
-    averaging: samples come from an exponential moving average of the policies with this decay. The energy, and the
-        policies after it, keep moving with the noise of the batches; their average does not.
+        never corrected on its own trajectories. docs/densities.md has the figures of both.
+    energy_rate, policy_rate, partition_rate: Adam's rates for f, for the policies and for log Z, one number that has a
+        long way to go.
+    decay_steps: the rates fall to 0 along half a cosine in this many steps; None keeps them constant.
+    averaging: decay of the moving average of the policies, from which samples come.
 
     The defaults suit a few thousand steps on one core. The authors' code runs 100,000 steps on batches of 128 with
     policy_width=256, a learned P_B, the rates 1e-3, 1e-3 and 1, and a K that grows from 1 to D during training.
@@ -113,7 +112,7 @@ class EBGFN(Baseline):
         }
 
     def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
-        """One step of the energy, of the policies and of log Z, all at the same rows."""
+        """One step of the energy, of the policies and of log Z, on the same rows."""
         losses = self.losses(_checks.tokens(rows, 2, "rows", length=self.length), generator)
         done = 0.0 if self.decay_steps is None else min(1.0, int(self.steps) / self.decay_steps)
         self._descend(losses.balance + losses.divergence, rate=(1 + math.cos(math.pi * done)) / 2)
@@ -150,7 +149,7 @@ class EBGFN(Baseline):
     def residuals(
         self, trajectory: Fillings, energies: Float[Tensor, "batch"]
     ) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch"]]:
-        """r(tau) with P_F, which is to be balanced, and with P_F as it is drawn from, which the test is about."""
+        """r(tau) with P_F, for the balance, and with the exploring P_F of the draws, for the acceptance."""
         forward, backward = self.policy.log_probabilities(trajectory)
         rest = self.log_partition - backward.sum(1) + energies
         return forward.sum(1) + rest, explored(forward, self.exploration).sum(1) + rest

@@ -4,9 +4,9 @@
 
     q(x^0, ..., x^t) = q_0(x^0) prod_{i=1..t} q_A(d_i | x^{i-1}) . q_A(stop | x^t)
 
-With two values a position, choosing the position chooses the new value too; to stop is one choice more beside the D
-positions. After `max_edits` edits the sampler stops for certain. The probability q(x) that it ends in x is a sum over
-all trajectories to x. The inverse proposal q' draws such trajectories backwards, starting from x:
+With two values a position, choosing the position chooses the new value too; stopping is one more choice beside the D
+positions. After `max_edits` edits the sampler always stops. The probability q(x) that it ends in x is a sum over all
+trajectories to x. The inverse proposal q' draws such trajectories backwards, starting from x:
 
     t is geometric, cut off at max_edits;   then t times a position not yet used, uniformly, and its bit is turned back
 
@@ -57,14 +57,12 @@ class Draft(nn.Module):
     sees only the positions before it.
 
     Hidden layers have D blocks of `units`, and block d is a function of x^{<d}. So one pass gives log q_0 of whole
-    rows; and a draw, which goes through the positions in order, computes at each only the blocks that have just become
-    known: all in all the work of one pass, not of D.
+    rows. A draw goes through the positions in order and computes at each only its blocks: in all the work of one pass.
     """
 
     def __init__(self, length: int, units: int) -> None:
         super().__init__()
-        self.length = _checks.whole(length, "length", 1)
-        self.units = _checks.whole(units, "units", 1)
+        self.length, self.units = length, units
         self.first = BlockLinear(length, 1, units, strict=True)
         self.middle = BlockLinear(length, units, units)
         self.last = BlockLinear(length, units, 1)

@@ -7,8 +7,8 @@ a row x and the order in which its positions were filled. With a number Z and a 
 
     Z prod_i P_F(s_i | s_{i-1}) = R(x) prod_i P_B(s_{i-1} | s_i),
 
-if it holds on all of them, makes P_F end in x with probability R(x) / Z: sum both sides over the orders, over which the
-product of P_B sums to 1. (Malkin, Jain, Bengio, Sun, Bengio: Trajectory Balance, 2022.)
+if it holds on all of them, makes P_F end in x with probability R(x) / Z: sum both sides over the orders; the product of
+P_B sums to 1. (Malkin, Jain, Bengio, Sun, Bengio: Trajectory Balance, 2022.)
 """
 
 from __future__ import annotations

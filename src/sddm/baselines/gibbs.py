@@ -4,9 +4,9 @@ Let x' be x with the bit at position d turned. Given all other bits, p chooses b
 
     p(turn | x^{\\d}) = exp(-f(x')) / (exp(-f(x)) + exp(-f(x'))) = sigmoid(f(x) - f(x'))
 
-A move draws a position for each row, whatever the row holds, and redraws the bit there; so p is the law of a chain
-after a move if it was before. The rows are chains of their own. Since f(x) is known from the move before, a move costs
-one evaluation of f a row, on the turned row.
+A move draws a position for each row, independently of the row, and redraws the bit there; so the move leaves p
+invariant. Each row is a chain of its own. Since f(x) is known from the move before, a move costs one evaluation of f a
+row, on the turned row.
 """
 
 from __future__ import annotations
@@ -44,18 +44,16 @@ def sweep(energy: EnergyFunction, x: Tokens, sweeps: int, generator: torch.Gener
     _checks.tokens(x, 2, "x")
     _checks.whole(sweeps, "sweeps", 0)
     batch, length = x.shape
-    energy = frozen(energy) if isinstance(energy, TimelessEnergy) else energy
     for _ in range(sweeps):
-        order = random_positions(batch, length, length, generator, x.device)
-        x = _visit(energy, x, order, generator)
+        x = _visit(energy, x, random_positions(batch, length, length, generator, x.device), generator)
     return x
 
 
 @torch.no_grad()
 def frozen(energy: TimelessEnergy) -> EnergyFunction:
-    """f with the weights of now, as plain layers, for many evaluations without a gradient.
+    """f with its current weights, as plain layers, for many evaluations without a gradient.
 
-    At one fixed time the embedding of the time is a constant and part of the biases; the general network embeds the
+    At one fixed time the embedding of the time is a constant and part of the biases. The general network embeds the
     time of every row at every call, and takes two to three times as long.
     """
     network = energy.network

@@ -1,12 +1,11 @@
-"""Persistent contrastive divergence (Tieleman 2008): an energy trained by maximum likelihood on chains that go on.
+"""Persistent contrastive divergence (Tieleman 2008): an energy, trained by maximum likelihood.
 
 The model is p(x) = exp(-f(x)) / Z. The gradient of its log-likelihood needs no Z, but draws from the model itself:
 
     grad E_data[log p(x)] = E_p[grad f(x)] - E_data[grad f(x)]
 
-The draws are the states of Markov chains that are never started anew: a training step moves them on by some Gibbs moves
-under the energy of the moment. A step changes the energy little, so chains whose law was p before it have nearly the
-law p after it.
+The draws are the states of Markov chains that are never restarted: a training step makes some Gibbs moves of them under
+the current energy. A step changes the energy little: chains whose law was p before it have nearly the law p after it.
 """
 
 from __future__ import annotations
@@ -27,25 +26,24 @@ class PCD(Baseline):
     """Persistent contrastive divergence with Gibbs sampling, on the energy MLP of the diffusion.
 
     The chains start from uniform noise in the first step. A step on a batch of n rows moves n of them, drawn at random
-    (all, if there are fewer), and takes their new states for E_p.
+    (all, if there are fewer), and takes their new states as the draws from p.
 
-    Samples are made with the moving average of the weights. They start at the states of the chains, dealt out in turn,
-    and are moved on by `sampling_moves` Gibbs moves. The chains carry the weights of the modes, between which Gibbs
-    moves may travel slowly; the moves bring them from the law of the last weights to that of the average, and part the
-    copies of one chain. On 2spirals as 32 bits, samples after 320 moves, ten a position, could not be told from those
-    after twice as many, nor from chains that started from uniform noise. Still, copies of one chain may share its mode:
-    `groups` says which samples do, so that a metric can take the chains for the independent draws.
+    Samples are made with the moving average of the weights, by `sampling_moves` Gibbs moves from the states of the
+    chains, taken in turn. The chains have the right share of each mode, which Gibbs moves from noise reach slowly. The
+    moves lead from the law of the last weights to that of the average, and separate samples of the same chain. On
+    2spirals as 32 bits, samples after 320 moves, ten a position, could not be told from those after twice as many, nor
+    from chains that started from uniform noise. Still, samples of one chain may be in the same mode: `groups` says
+    which these are, so that a metric can count the chains as the independent draws.
 
     width, layers: of the energy.
-    chains: the number of persistent chains. More of them hold the law of the model more exactly, but each is then
-        chosen more rarely: with 32 times the batch and 8 moves the chains fell behind the energy, and it ran away.
-    moves: the Gibbs moves of a chain in a step that chooses it.
-    learning_rate: of Adam, and where it begins to fall, if it does.
-    decay_steps: the learning rate falls linearly to 0 over this many steps (None: it stays).
-    average: the decay of the moving average of the weights; 0 takes the last weights.
-    penalty: the weight of E_data[f^2] + E_p[f^2] in the loss, which keeps energies near 0; without it, as here unless
-        told otherwise, the loss has the gradient of the likelihood alone.
-    sampling_moves: the Gibbs moves of a sample.
+    chains: the number of persistent chains. More chains represent the law of the model better, but each is moved more
+        rarely: with 32 times the batch and 8 moves the chains lagged behind the energy, and training diverged.
+    moves: Gibbs moves of a chain in a step that chooses it.
+    learning_rate: Adam's learning rate, at the start.
+    decay_steps: the learning rate falls linearly to 0 over this many steps (None: it is constant).
+    average: decay of the moving average of the weights; 0 takes the last weights.
+    penalty: weight of E_data[f^2] + E_p[f^2] in the loss, which keeps energies near 0.
+    sampling_moves: Gibbs moves of a sample.
 
     >>> toy = Toy("2spirals")
     >>> system = PCD(toy.length, decay_steps=12_000)
@@ -84,12 +82,14 @@ class PCD(Baseline):
         self._optimizers = {"energy": torch.optim.Adam(self.energy.parameters(), rate)}
 
     def update(self, rows: Int[Tensor, "batch dim"], generator: torch.Generator) -> dict[str, float]:
-        """Move some chains on, and follow the gradient of the likelihood with their states as draws from the model."""
+        """Move some chains, and follow the gradient of the likelihood with their states as draws from the model."""
         rows = _checks.tokens(rows, 2, "rows", length=self.length, device=self.chains.device)
         step = int(self.steps_made)
         if step == 0:
             self.chains.copy_(self._noise(len(self.chains), generator))
-        drawn = self._moved_chains(len(rows), generator)
+        order = torch.randperm(len(self.chains), generator=generator, device=generator.device)
+        chosen = order[: len(rows)].to(self.chains.device)
+        drawn = self.chains[chosen] = random_scan(self.energy, self.chains[chosen], self.moves, generator)
 
         data, model = self.energy(torch.cat([rows, drawn])).split([len(rows), len(drawn)])
         loss = data.mean() - model.mean() + self.penalty * (data.square().mean() + model.square().mean())
@@ -100,7 +100,7 @@ class PCD(Baseline):
         return {"energy gap": gap, "energy of data": level}
 
     def _drawn(self, rows: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows dim"]:
-        """Chains from the states of the persistent ones (before any training: from noise), `sampling_moves` on."""
+        """Chains after `sampling_moves` moves from the persistent ones (before any training: from noise)."""
         untrained = int(self.steps_made) == 0
         start = self._noise(len(rows), generator) if untrained else self.chains[rows % len(self.chains)]
         return random_scan(self.averaged_energy, start, self.sampling_moves, generator)
@@ -108,13 +108,6 @@ class PCD(Baseline):
     def groups(self, num: int) -> Int[Tensor, "num"]:
         """The chain from which each sample starts."""
         return torch.arange(num, device=self.chains.device) % len(self.chains)
-
-    def _moved_chains(self, num: int, generator: torch.Generator) -> Int[Tensor, "chosen dim"]:
-        """Choose `num` chains, move them on for good, and return where they are now."""
-        order = torch.randperm(len(self.chains), generator=generator, device=generator.device)
-        chosen = order[:num].to(self.chains.device)
-        self.chains[chosen] = random_scan(self.energy, self.chains[chosen], self.moves, generator)
-        return self.chains[chosen]
 
     def _noise(self, num: int, generator: torch.Generator) -> Int[Tensor, "num dim"]:
         bits = torch.randint(2, (num, self.length), generator=generator, device=generator.device)

@@ -118,7 +118,7 @@ def trained(source: str) -> Diffusion:
         weights = dict(diffusion.named_parameters()) | diffusion.codec_weights()
         load_weights(weights, checkpoint.part("average"), str(folder / CHECKPOINTS))
         return diffusion.eval()
-    beside_runs = any(folder.parent.glob(f"*/{RUN_FILE}"))  # a slip in the name of one, and no repository
+    beside_runs = any(folder.parent.glob(f"*/{RUN_FILE}"))  # a typing error in the name of one, and no repository
     if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")) or beside_runs:
         _checks.require(folder.is_dir(), f"There is no run {source!r}. {ADVICE}")
     try:

@@ -1,7 +1,7 @@
 """One process or many: what the loop needs of accelerate and of torch.distributed.
 
-A tensor that is split between processes is a DTensor, known by its methods: its module takes a second to import, and
-few need it.
+A tensor that is split between processes is a DTensor. It is recognised by its methods, as importing its module takes a
+second and few need it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class DiffusionLearner(Descent):
             return batch
         _checks.require(batch.given is None, "known: the batches say themselves what is given. Leave out known.")
         given = self.known.draw(len(batch), batch.x0.shape[1], generator).to(batch.x0.device)
-        if batch.padding is not None:  # a row whose positions are all known has nothing to learn from: nothing of it is
+        if batch.padding is not None:  # a row whose positions are all known teaches nothing, so nothing of it is given
             given = given & ~batch.padding & ~(given | batch.padding).all(1, keepdim=True)
         return replace(batch, given=given)
 

@@ -22,13 +22,13 @@ class EMA:
     """shadow <- decay * shadow + (1 - decay) * weight after every step.
 
     The decay is (1 + step) / (1 / share + step) where that is smaller: the average reaches back over this share of the
-    steps so far, whatever their number, and forgets the start.
+    steps so far, and the initial weights soon leave it.
     """
 
     def __init__(self, weights: Iterable[Tensor], decay: float, share: float = 0.1) -> None:
         self.decay, self.share = decay, share
         self.steps = 0
-        # Of weights that are split between processes, each averages its own part.
+        # Where weights are split between processes, each process averages its own part.
         self._weights = [local_part(weight).detach() for weight in weights]
         self._shadows = [w.clone() for w in self._weights]
 

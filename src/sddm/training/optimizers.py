@@ -31,8 +31,8 @@ class Muon(torch.optim.AdamW):
 
     def __init__(self, module: nn.Module, learning_rate: float, weight_decay: float) -> None:
         super().__init__(module.parameters(), learning_rate, weight_decay=weight_decay, fused=True)
-        self.matrices = {layer.weight for layer in module.modules() if isinstance(layer, nn.Linear)}
-        self.matrices = {weight for weight in self.matrices if min(weight.shape) > 1}
+        linear = (layer.weight for layer in module.modules() if isinstance(layer, nn.Linear))
+        self.matrices = {weight for weight in linear if min(weight.shape) > 1}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -40,7 +40,7 @@ class Muon(torch.optim.AdamW):
             for weight in group["params"]:
                 if weight in self.matrices and weight.grad is not None:
                     self._move(weight, group["lr"], group["weight_decay"])
-                    weight.grad = None  # AdamW passes over it
+                    weight.grad = None  # so that AdamW skips it
         super().step(closure)
 
     def _move(self, weight: Tensor, learning_rate: float, weight_decay: float) -> None:
@@ -56,7 +56,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonal(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-    """Nearly U V^T of the matrix U S V^T, by a polynomial: multiplies alone, no decomposition."""
+    """Nearly U V^T of the matrix U S V^T, by a polynomial: matrix multiplies only, no decomposition."""
     if matrix.shape[0] > matrix.shape[1]:
         return orthogonal(matrix.T).T
     a, b, c = QUINTIC

@@ -1,4 +1,4 @@
-"""What a run says while it trains: metrics.jsonl, TensorBoard where it is installed, and a bar or lines for people."""
+"""What a run reports while it trains: metrics.jsonl, TensorBoard if it is installed, and a bar or lines for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASIDE = frozenset({"learning_rate", "gradient_norm", "seconds"})
 
 
 class Report:
-    """Metrics of a run. Without a folder nothing is written; a process that is not `main` says nothing.
+    """Metrics of a run. Without a folder nothing is written; a process that is not `main` reports nothing.
 
     progress: True shows a bar, False nothing; None shows a bar on a terminal and lines elsewhere if there is a folder.
     """
