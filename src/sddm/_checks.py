@@ -72,8 +72,7 @@ def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, dev
             x.shape[1] == length,
             f"{name} has {x.shape[1]} positions, but the model was built for {length}. Cut or pad the rows.",
         )
-    if device is not None:
-        same_device(x, device, name)
+    same_device(x, device, name)
     if x.device.type != "meta":
         low, high = (int(v) for v in torch.aminmax(x))
         require(
@@ -96,7 +95,8 @@ def groups(value: Any, rows: Tensor, name: str = "groups") -> Tensor:
 
 
 def same_device(x: Tensor, device: Any, name: str, owner: str = "the model") -> None:
-    device = torch.device(device)
+    """Check that x is on this device, if one is named."""
+    device = x.device if device is None else torch.device(device)
     if x.device.type != device.type or (None not in (x.device.index, device.index) and x.device.index != device.index):
         raise ValueError(f"{name} is on device {x.device}, but {owner} is on {device}. Use {name}.to('{device}').")
 
@@ -119,8 +119,7 @@ def times(
 ) -> Tensor:
     """Check that t holds one finite time in [0, T] for each row and return it in float64."""
     t = tensor(t, name)
-    if device is not None:
-        same_device(t, device, name, owner)
+    same_device(t, device, name, owner)
     require(t.device.type != "meta", f"{name} is on the meta device, which holds no values. Move it to another.")
     if not t.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor of times, but is of {t.dtype}. Use {name}.double().")
@@ -168,8 +167,7 @@ def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = No
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be of dtype torch.bool, but it is of {mask.dtype}. Use {name}.bool().")
     require(mask.shape == tuple(shape), f"{name} must have shape {tuple(shape)}, but has shape {tuple(mask.shape)}.")
-    if device is not None:
-        same_device(mask, device, name)
+    same_device(mask, device, name)
     return mask
 
 
@@ -192,8 +190,7 @@ def positions(value: Any, batch: int, length: int, name: str = "positions", *, d
         value.ndim == 2 and value.shape[0] == batch and value.shape[1] > 0,
         f"{name} must have shape ({batch}, k) with k >= 1, but it has shape {tuple(value.shape)}.",
     )
-    if device is not None:
-        same_device(value, device, name)
+    same_device(value, device, name)
     low, high = (int(v) for v in torch.aminmax(value))
     require(low >= 0 and high < length, f"{name} must lie in 0 .. {length - 1}, but they span {low} to {high}.")
     if value.shape[1] > 1:

@@ -23,25 +23,15 @@ from sddm.token_array import TokenArray
 class Dataset:
     """Samples as tokens, one a row, and the codec that turns tokens back into what the user's file held.
 
+    groups, labels, lengths: a number for each row, or None; `sddm.codecs.Encoded` says what they are.
+    name: of the file or of the toy, for error messages.
+
     >>> data = Dataset.from_tokens(np.array([[0, 1, 2], [2, 1, 0]]))
     >>> data.num_states, data.length
     (3, 3)
     >>> data.tokens[:1]
     tensor([[0, 1, 2]])
     """
-
-    tokens: TokenArray
-    """The rows; indexing returns int64."""
-    codec: Codec
-    """What the tokens mean."""
-    name: str
-    """The name of the file or of the toy."""
-    groups: Int64[Tensor, "num"] | None
-    """The group of each row, if rows belong together: `split` keeps all rows of a group on one side."""
-    labels: Int64[Tensor, "num"] | None
-    """The class of each row, if it is known."""
-    lengths: Int64[Tensor, "num"] | None
-    """How many positions of each row exist; None: all of them."""
 
     def __init__(
         self,

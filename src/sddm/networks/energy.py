@@ -24,6 +24,12 @@ from sddm.networks.transformer import BidirectionalTransformer
 from sddm.query import Query
 from sddm.shapes import Asked, Tokens
 
+First = Float[Tensor, "batch width"]
+"""The sum of the first layer of each sequence."""
+ByLayer = Float[Tensor, "batch layers width"]
+Energies = Float[Tensor, "batch copies"]
+"""The energies of a sequence and then of its neighbours, position by position."""
+
 
 class EnergyNetwork(nn.Module, Configurable, ABC):
     """f(x, t) for sequences of `length` tokens with `num_tokens` values each."""
@@ -111,13 +117,13 @@ class MLPEnergy(EnergyNetwork):
             return torch.stack([torch.zeros_like(weight), weight], dim=1)
         return weight.reshape(self.length, self.num_tokens, self.width)
 
-    def _first(self, x: Tokens) -> Float[Tensor, "batch width"]:
+    def _first(self, x: Tokens) -> First:
         if self.num_tokens == 2:
             return self.first(x.to(self.first.weight.dtype))
         index = x + torch.arange(x.shape[1], device=x.device) * self.num_tokens
         return F.embedding_bag(index, self.first.weight.T.contiguous(), mode="sum") + self.first.bias
 
-    def times(self, t: Float[Tensor, "batch"]) -> Float[Tensor, "batch layers width"]:
+    def times(self, t: Float[Tensor, "batch"]) -> ByLayer:
         """What the time adds before each activation."""
         embedding = sinusoidal(t, self.width, self.time_scale).to(self.first.weight.dtype)
         if self.time is None:
@@ -142,14 +148,7 @@ class MLPEnergy(EnergyNetwork):
         own, others = energies[:, 0], energies[:, 1:].unflatten(1, (-1, self.num_tokens - 1))
         return with_own_value(others, own, here)
 
-    def _neighbours(
-        self,
-        first: Float[Tensor, "batch width"],
-        times: Float[Tensor, "batch layers width"],
-        positions: Asked,
-        here: Asked,
-    ) -> Float[Tensor, "batch copies"]:
-        """The energies of x and then of its neighbours, position by position."""
+    def _neighbours(self, first: First, times: ByLayer, positions: Asked, here: Asked) -> Energies:
         if self.num_tokens == 2:
             weight = self.first.weight.T
             # Turning a 1 into a 0 subtracts its column, so the table holds all columns, then their negatives.
@@ -161,12 +160,7 @@ class MLPEnergy(EnergyNetwork):
             change = (others - F.embedding(base + here, columns)[..., None, :]).flatten(1, 2)
         return self._energies(first, times, change)
 
-    def _energies(
-        self,
-        first: Float[Tensor, "batch width"],
-        times: Float[Tensor, "batch layers width"],
-        change: Float[Tensor, "batch others width"],
-    ) -> Float[Tensor, "batch copies"]:
+    def _energies(self, first: First, times: ByLayer, change: Float[Tensor, "batch others width"]) -> Energies:
         """Everything after the sum of columns."""
         weights, biases = ([getattr(layer, name) for layer in self.hidden] for name in ("weight", "bias"))
         return elu_layers(first, change, times, self.last.weight[0], weights, biases) + self.last.bias

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from sddm import _checks
@@ -14,9 +14,11 @@ from sddm.config import Configurable
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
 from sddm.networks.readouts import feedforward, readout
 from sddm.networks.sizes import Places, Sizes
-from sddm.query import Query
+from sddm.query import Query, at_positions
+from sddm.shapes import Asked
 
 Sequences = Float[Tensor, "batch places width"]
+Queries = Float[Tensor, "batch queries width"]
 Visible = Bool[Tensor, "#batch #heads #queries places"]
 """Which places each query may look at."""
 
@@ -63,12 +65,8 @@ class Attention(nn.Module):
         return rearrange(self.query_key_value(x), "b n (three h w) -> three b h n w", three=3, h=self.heads)
 
     def from_queries(
-        self,
-        queries: Float[Tensor, "batch queries width"],
-        x: Sequences,
-        mask: Visible | None = None,
-        rotary: tuple[Rotary, Rotary] | None = None,
-    ) -> Float[Tensor, "batch queries width"]:
+        self, queries: Queries, x: Sequences, mask: Visible | None, rotary: tuple[Rotary, Rotary] | None = None
+    ) -> Queries:
         """Attention of other queries over the sequence x; `rotary` is for queries and for keys."""
         width = x.shape[-1]
         weight, bias = self.query_key_value.weight, self.query_key_value.bias
@@ -105,18 +103,11 @@ class Block(nn.Module):
         x = x + self.dropout(self.attention.next(self.norm_attention(x), past, block))
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
 
-    def at(
-        self,
-        rows: Int[Tensor, "batch num"],
-        x: Sequences,
-        mask: Bool[Tensor, "batch 1 1 places"] | None = None,
-        rotary: Rotary | None = None,
-    ) -> Float[Tensor, "batch num width"]:
+    def at(self, rows: Asked, x: Sequences, mask: Visible | None, rotary: Rotary | None) -> Queries:
         """The block's output at some rows only: keys and values are computed for all rows, the rest for these."""
-        here = x.gather(1, rows[..., None].expand(-1, -1, x.shape[-1]))
+        here = at_positions(x, rows)
         if rotary is not None:  # rows may differ from sequence to sequence, so rotate all and pick
-            full = self.attention(self.norm_attention(x), mask, False, rotary)
-            mixed = full.gather(1, rows[..., None].expand(-1, -1, x.shape[-1]))
+            mixed = at_positions(self.attention(self.norm_attention(x), mask, False, rotary), rows)
         else:
             mixed = self.attention.from_queries(self.norm_attention(here), self.norm_attention(x), mask)
         here = here + self.dropout(mixed)

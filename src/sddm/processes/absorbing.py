@@ -32,19 +32,11 @@ class Absorbing(Process):
         return self.num_states + 1
 
     def prior_law(self) -> Float64[Tensor, "symbols"]:
-        law = torch.zeros(self.num_symbols, dtype=torch.float64)
-        law[self.mask] = 1
-        return law
+        return F.pad(torch.ones(1, dtype=torch.float64), (self.num_states, 0))
 
     def _stay(self, tau: Tau, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """a and 1 - a, of shape (batch, 1, 1)."""
         return torch.exp(-tau).to(dtype)[:, None, None], (-torch.expm1(-tau)).to(dtype)[:, None, None]
-
-    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
-        a, gone = self._stay(tau, torch.float64)
-        transition = a * torch.eye(self.num_symbols, dtype=torch.float64, device=tau.device)
-        transition[:, :, self.mask] += gone[..., 0]
-        return transition
 
     def push_by(self, p: Laws, tau: Tau) -> Laws:
         a, gone = self._stay(tau, p.dtype)
@@ -76,24 +68,16 @@ class Absorbing(Process):
         return likelihood.scatter_(-1, x[..., None], at_x)
 
     def rates_into(self, x: Tokens, dtype: torch.dtype) -> Laws:
-        rates = (x == self.mask)[..., None].to(dtype).repeat(1, 1, self.num_symbols)
-        rates[..., self.mask] = 0
-        return rates
+        return F.pad((x == self.mask)[..., None].to(dtype).expand(-1, -1, self.num_states), (0, 1))
 
     def rates_out_of(self, x: Tokens, dtype: torch.dtype) -> Laws:
-        rates = torch.zeros(*x.shape, self.num_symbols, dtype=dtype, device=x.device)
-        rates[..., self.mask] = (x != self.mask).to(dtype)
-        return rates
+        return F.pad((x != self.mask)[..., None].to(dtype), (self.num_states, 0))
 
     def flow_into(self, p: Laws) -> Laws:
-        flow = torch.zeros_like(p)
-        flow[..., self.mask] = p[..., : self.mask].sum(-1)
-        return flow
+        return F.pad(p[..., : self.mask].sum(-1, keepdim=True), (self.num_states, 0))
 
     def exit_rates(self, dtype: torch.dtype) -> Float[Tensor, "symbols"]:
-        rates = torch.ones(self.num_symbols, dtype=dtype)
-        rates[self.mask] = 0
-        return rates
+        return F.pad(torch.ones(self.num_states, dtype=dtype), (0, 1))
 
     def noise_by(self, x0: Tokens, tau: Tau, randomness: Randomness) -> Tokens:
         u = randomness.uniform(x0.shape, x0.device)

@@ -53,10 +53,6 @@ class Process(Configurable, ABC):
     # ---- what a family implements, in terms of tau = B(s, t) -------------------------------------------------------
 
     @abstractmethod
-    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
-        """exp(tau Q), row = from."""
-
-    @abstractmethod
     def push_by(self, p: Laws, tau: Tau) -> Laws:
         """p exp(tau Q)."""
 
@@ -90,6 +86,10 @@ class Process(Configurable, ABC):
 
     # ---- what a family may do faster -------------------------------------------------------------------------------
 
+    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
+        """exp(tau Q), row = from."""
+        return self.law_by(self._everything(tau.device).expand(len(tau), -1), tau, torch.float64)
+
     def noise_by(self, x0: Tokens, tau: Tau, randomness: Randomness) -> Tokens:
         return categorical(self.law_by(x0, tau, torch.float64), randomness)
 
@@ -120,8 +120,7 @@ class Process(Configurable, ABC):
         end of an interval bounds the whole interval. States that x0 reaches with probability below 1e-12 are left out.
         """
         q = self.transition_by(tau)[:, : self.num_states]
-        everything = torch.arange(self.num_symbols, device=tau.device)[None]
-        columns = self.rates_into(everything, torch.float64)[0]  # columns[x, y] = Q(y, x)
+        columns = self.rates_into(self._everything(tau.device), torch.float64)[0]  # columns[x, y] = Q(y, x)
         flow = q @ columns.T
         return torch.where(q > 1e-12, flow / q, 0).amax(dim=1)
 
@@ -137,6 +136,9 @@ class Process(Configurable, ABC):
         later = q @ step
         stays = q * step.diagonal(dim1=1, dim2=2)[:, None] / later
         return torch.where(later > 1e-12, 1 - stays, 0).amax(dim=1).clamp_(0, 1)
+
+    def _everything(self, device: torch.device) -> Tokens:
+        return torch.arange(self.num_symbols, device=device)[None]
 
     # ---- the public face -------------------------------------------------------------------------------------------
 

@@ -35,10 +35,6 @@ class Uniform(Process):
         b = -torch.expm1(-self.num_states * tau) / self.num_states
         return a.to(dtype)[:, None, None], b.to(dtype)[:, None, None]
 
-    def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
-        a, b = self._mixture(tau, torch.float64)
-        return a * torch.eye(self.num_states, dtype=torch.float64, device=tau.device) + b
-
     def push_by(self, p: Laws, tau: Tau) -> Laws:
         a, b = self._mixture(tau, p.dtype)
         return a * p + b * p.sum(-1, keepdim=True)
