@@ -161,6 +161,16 @@ def probabilities(p: Any, num_states: int, name: str) -> Tensor:
     return p
 
 
+def law(p: Tensor, num: int, name: str) -> Tensor:
+    """Check `num` probabilities that sum to 1, and remove what rounding left of the sum."""
+    require(tuple(p.shape) == (num,), f"{name} must have shape ({num},), but it has shape {tuple(p.shape)}.")
+    require(
+        bool((p >= 0).all()) and abs(float(p.sum()) - 1) < 1e-6,
+        f"{name} must be a probability law: numbers of at least 0 that sum to 1.",
+    )
+    return p / p.sum()
+
+
 def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = None) -> Tensor:
     """Check a boolean mask of exactly this shape."""
     mask = tensor(mask, name)

@@ -33,18 +33,11 @@ class Oracle(MarginalModel):
             states.ndim == 2 and states.dtype == torch.int64 and states.numel() > 0,
             f"states must be int64 tokens of shape (rows, dim), but have {tuple(states.shape)} of {states.dtype}.",
         )
-        _checks.require(
-            tuple(law.shape) == (states.shape[0],),
-            f"probabilities must have shape ({states.shape[0]},), one a row of states, but have {tuple(law.shape)}.",
-        )
-        _checks.require(
-            bool((law >= 0).all()) and abs(float(law.sum()) - 1) < 1e-6,
-            "probabilities must be at least 0 and sum to 1.",
-        )
         _checks.require(int(states.min()) >= 0, f"states must not be negative, but they hold {int(states.min())}.")
         self._probabilities = law
         self.register_buffer("states", states, persistent=False)
-        self.register_buffer("probabilities", law / law.sum(), persistent=False)
+        normalised = _checks.law(law, len(states), "probabilities")
+        self.register_buffer("probabilities", normalised, persistent=False)
         self.states: Tensor
         self.probabilities: Tensor
         self.length = states.shape[1]

@@ -22,8 +22,6 @@ from sddm.shapes import Laws, Tau, Tokens
 
 REMEMBERED_ELEMENTS = 1 << 23
 """How many float64 numbers of matrix exponentials are kept (64 MiB)."""
-
-
 GRID_TIMES = 16
 """A call with at most this many distinct times counts as a step of a sampling grid, and is cached."""
 
@@ -41,12 +39,13 @@ class DenseProcess(Process):
         self.rate_matrix = rate_matrix
         self.num_states = rate_matrix.shape[0]
         stationary = stationary_law(rate_matrix)
-        if prior is None and stationary is None:
+        law = stationary if prior is None else prior
+        if law is None:
             raise ValueError(
                 "rate_matrix has more than one stationary law (some states cannot reach each other), so the law at T "
                 "depends on the data. Pass prior=, the law to start sampling from."
             )
-        self._prior_law = prior if prior is not None else stationary
+        self._prior_law = law
         self._modes: tuple[Tensor, Tensor, Tensor] | None = None
         if stationary is not None and is_reversible(rate_matrix, stationary):
             root = stationary.sqrt()
@@ -66,7 +65,6 @@ class DenseProcess(Process):
         return self._modes is not None
 
     def prior_law(self) -> Float64[Tensor, "symbols"]:
-        assert self._prior_law is not None
         return self._prior_law
 
     def transition_by(self, tau: Tau) -> Float64[Tensor, "batch symbols symbols"]:
@@ -160,7 +158,7 @@ class CustomRate(DenseProcess):
     ) -> None:
         Q = check_rate_matrix(as_float64(rate_matrix, "rate_matrix"))
         self._prior = None if prior is None else as_float64(prior, "prior")
-        super().__init__(Q, schedule, None if self._prior is None else _check_prior(self._prior, Q.shape[0]))
+        super().__init__(Q, schedule, None if self._prior is None else _checks.law(self._prior, len(Q), "prior"))
 
 
 def check_rate_matrix(Q: Tensor) -> Float64[Tensor, "symbols symbols"]:
@@ -184,14 +182,3 @@ def check_rate_matrix(Q: Tensor) -> Float64[Tensor, "symbols symbols"]:
         "Set the diagonal to minus the sum of the other entries.",
     )
     return with_diagonal(Q)  # a matrix given in float32 is off by its rounding
-
-
-def _check_prior(law: Tensor, num_states: int) -> Float64[Tensor, "symbols"]:
-    _checks.require(
-        tuple(law.shape) == (num_states,), f"prior must have shape ({num_states},), but it has {tuple(law.shape)}."
-    )
-    _checks.require(
-        bool((law >= 0).all()) and abs(float(law.sum()) - 1) < 1e-6,
-        "prior must be a probability law: numbers of at least 0 that sum to 1.",
-    )
-    return law / law.sum()
