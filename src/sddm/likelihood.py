@@ -110,14 +110,15 @@ def bound(
     _checks.whole(batch_size, "batch_size", 1)
     _checks.generator(generator)
     batch = Query(x0, x0.new_full((len(x0),), HORIZON, dtype=torch.float64), None, given, padding)
-    free = torch.full_like(x0[:, 0], x0.shape[1]) if batch.settled is None else (~batch.settled).sum(1)
-    _checks.require(bool((free > 0).any()), "given and padding leave no position to score. Leave some of them out.")
+    _checks.require(
+        bool((batch.free > 0).any()), "given and padding leave no position to score. Leave some of them out."
+    )
     with evaluating(diffusion), torch.inference_mode():
         replicates = _integrals(diffusion, batch, num_times, generator, batch_size)
         starts = torch.cat([_prior_divergence(diffusion, some) for some in batch.split(batch_size)])
     nats = starts + replicates.mean(1)
     error = stretch(FREEDOM) * replicates.std(1) / REPLICATES**0.5
-    return Bound(nats, torch.where(nats.isfinite(), error, math.inf), free)
+    return Bound(nats, torch.where(nats.isfinite(), error, math.inf), batch.free)
 
 
 def check_times(num_times: int) -> None:
@@ -176,9 +177,8 @@ def _integrand(diffusion: Diffusion, noised: NoisedBatch, randomness: Stream) ->
     x0, query = noised.x0, noised.query
     tau = diffusion.process.tau(0.0, query.t)
     moves = diffusion.process.law_by(x0, tau, torch.float64).scatter(-1, x0[..., None], 0)
-    free = values.new_full((len(x0),), x0.shape[1])
     if query.settled is not None:
-        moves, free = moves.masked_fill(query.settled[..., None], 0), (~query.settled).sum(1)
+        moves = moves.masked_fill(query.settled[..., None], 0)
     total = moves.sum((1, 2))
     move = categorical(torch.where(total > 0, 0, 1)[:, None] + moves.flatten(1), randomness)[:, None]
     where, what = move // moves.shape[2], move % moves.shape[2]
@@ -186,7 +186,7 @@ def _integrand(diffusion: Diffusion, noised: NoisedBatch, randomness: Stream) ->
     share = total / (1 + total)
     # ct_elbo counts one position for all that are free.
     own = torch.where(query.xt == x0, values, share[:, None] * values).sum(1)
-    return own + share * forced.double().sum(1) / free.clamp(min=1)
+    return own + share * forced.double().sum(1) / query.free.clamp(min=1)
 
 
 def _prior_divergence(diffusion: Diffusion, data: Query) -> Float64[Tensor, "batch"]:

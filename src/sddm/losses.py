@@ -25,7 +25,7 @@ from sddm.networks.chunks import in_chunks
 from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.pool import without_own_token
 from sddm.processes import Process
-from sddm.query import at_positions
+from sddm.query import Query, at_positions
 from sddm.randomness import CHUNK_ELEMENTS
 from sddm.shapes import Asked, AskedLaws, Times, Tokens
 
@@ -113,7 +113,7 @@ class Loss:
             values = self.value(noised)
             if weight is not None:
                 values = values * _weights(weight, query.t).to(values.dtype)[:, None]
-        return _spread(values, query.positions, query.settled, batch.x0.shape[1])
+        return _spread(values, query)
 
 
 def _weights(weight: TimeWeight, t: Times) -> Tensor:
@@ -225,14 +225,12 @@ def _ct_elbo_at_drawn_token(
     return torch.where(rates > 0, rates * (log_model.exp() - truth + surprise), 0).sum(-1)
 
 
-def _spread(
-    values: Float[Tensor, "batch num"], positions: Asked | None, settled: Bool[Tensor, "batch dim"] | None, dim: int
-) -> Float[Tensor, "batch dim"]:
+def _spread(values: Float[Tensor, "batch num"], query: Query) -> Float[Tensor, "batch dim"]:
     """Put values at k positions back into (batch, dim), scaled by (free positions) / (free positions evaluated)."""
-    if settled is not None:
-        values = torch.where(at_positions(settled, positions), 0, values)
-    if positions is None:
+    if query.settled is not None:
+        values = torch.where(at_positions(query.settled, query.positions), 0, values)
+    if query.positions is None:
         return values
-    free = values.new_full((values.shape[0],), dim) if settled is None else (~settled).sum(1).to(values.dtype)
-    scale = free / free.clamp(1, positions.shape[1])
-    return values.new_zeros(values.shape[0], dim).scatter(1, positions, values * scale[:, None])
+    free = query.free.to(values.dtype)
+    scale = free / free.clamp(1, query.positions.shape[1])
+    return values.new_zeros(query.xt.shape).scatter(1, query.positions, values * scale[:, None])

@@ -51,6 +51,11 @@ class Query(NamedTuple):
             return self.padding if self.given is None else self.given
         return self.padding | self.given
 
+    @property
+    def free(self) -> Int[Tensor, "batch"]:
+        """How many positions of each row are not settled."""
+        return torch.full_like(self.xt[:, 0], self.xt.shape[1]) if self.settled is None else (~self.settled).sum(1)
+
     def at(self, positions: Asked | None) -> Query:
         """The same question about these positions."""
         return self._replace(positions=positions)

@@ -482,12 +482,20 @@ def test_the_mlp_energies_of_neighbours_are_those_of_copies(name, num):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)  # sums of some hundred terms of up to 10
 
 
+def columns_of(network):
+    """W[d, c], the weight column of value c in position d."""
+    weight = network.first.weight.T
+    if network.num_tokens == 2:
+        return torch.stack([torch.zeros_like(weight), weight], dim=1)
+    return weight.reshape(6, network.num_tokens, 10)
+
+
 @pytest.mark.parametrize("name", MLP_ENERGIES)
 def test_the_mlp_energy_is_its_formula(name):
     """A sum of weight columns, then elu(h + time) and a linear map for each layer."""
     network = mlp_energy(*MLP_ENERGIES[name])
     x, t = tokens(5, 6, network.num_tokens), spread_times(5)
-    h = network.first.bias + sum(network.columns[d, x[:, d]] for d in range(6))
+    h = network.first.bias + sum(columns_of(network)[d, x[:, d]] for d in range(6))
     time = sinusoidal(t, 10).double()
     times = [time] * (1 + len(network.hidden))
     if network.time is not None:
@@ -566,8 +574,10 @@ def test_binary_tokens_enter_an_mlp_energy_as_numbers():
     """One weight column a position: W[d, 0] = 0 and W[d, 1] is learned."""
     network = mlp_energy(2, 3, False)
     assert tuple(network.first.weight.shape) == (10, 6)
-    assert torch.equal(network.columns[:, 0], torch.zeros(6, 10, dtype=torch.float64))
-    assert torch.equal(network.columns[:, 1], network.first.weight.T)
+    zero, one = (columns_of(network)[:, value] for value in (0, 1))
+    first = [network._first(torch.full((1, 6), value)) for value in (0, 1)]
+    assert_close(first[0], (network.first.bias + zero.sum(0))[None])
+    assert_close(first[1], (network.first.bias + one.sum(0))[None])
     assert tuple(mlp_energy(3, 3, False).first.weight.shape) == (10, 18)
 
 

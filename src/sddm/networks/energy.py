@@ -108,15 +108,6 @@ class MLPEnergy(EnergyNetwork):
             self.time = nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, width * layers))
         self.last = nn.Linear(width, 1)
 
-    @property
-    def columns(self) -> Float[Tensor, "dim tokens width"]:
-        """W[d, c], the weight column of value c in position d."""
-        assert self.length is not None
-        weight = self.first.weight.T
-        if self.num_tokens == 2:
-            return torch.stack([torch.zeros_like(weight), weight], dim=1)
-        return weight.reshape(self.length, self.num_tokens, self.width)
-
     def _first(self, x: Tokens) -> First:
         if self.num_tokens == 2:
             return self.first(x.to(self.first.weight.dtype))
@@ -149,12 +140,11 @@ class MLPEnergy(EnergyNetwork):
         return with_own_value(others, own, here)
 
     def _neighbours(self, first: First, times: ByLayer, positions: Asked, here: Asked) -> Energies:
+        columns = self.first.weight.T
         if self.num_tokens == 2:
-            weight = self.first.weight.T
             # Turning a 1 into a 0 subtracts its column, so the table holds all columns, then their negatives.
-            change = F.embedding(positions + here * weight.shape[0], torch.cat([weight, -weight]))
+            change = F.embedding(positions + here * len(columns), torch.cat([columns, -columns]))
         else:
-            columns = self.columns.flatten(0, 1)
             base = positions * self.num_tokens
             others = F.embedding(base[..., None] + other_values(here, self.num_tokens), columns)
             change = (others - F.embedding(base + here, columns)[..., None, :]).flatten(1, 2)
