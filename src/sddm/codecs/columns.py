@@ -57,10 +57,7 @@ class Columns(Codec):
             codec = cls(names, categories(names, rows))
             return Encoded(codec.encode(rows), codec)
 
-        return {
-            ".csv": lambda path: encoded(*read_csv(path)),
-            ".parquet": lambda path: encoded(*read_parquet(path)),
-        }
+        return {".csv": lambda path: encoded(*read_csv(path)), ".parquet": lambda path: encoded(*read_parquet(path))}
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         _checks.require(

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.data import Toy
-from sddm.data.toys import Cloud
 from sddm.experiments.pictures import side_by_side, strip
 from sddm.experiments.synthetic import ENERGY_MLP
 from sddm.metrics import hamming_mmd
@@ -66,9 +65,9 @@ def run(config: DemoConfig) -> dict[str, float]:
     tokens = recipe.sampling.sample(trained, num, generator=sampling, callback=path)
     model, floor = (hamming_mmd(x, toy.tokens(num, fresh)) for x in (tokens, toy.tokens(num, fresh)))
 
-    panels = [("data", _points(toy, toy.tokens(num, fresh))), ("samples", _points(toy, tokens))]
-    side_by_side(panels, config.out / "samples.png")
-    strip(path.times, [_points(toy, x) for x in path.tokens], config.out / "reverse.png")
+    data, samples, *clouds = (toy.decode(x).numpy() for x in (toy.tokens(num, fresh), tokens, *path.tokens))
+    side_by_side([("data", data), ("samples", samples)], config.out / "samples.png")
+    strip(path.times, clouds, config.out / "reverse.png")
     trained.save_pretrained(config.out / "model")
     figures = {
         "mmd": model.value * 1e4,
@@ -83,7 +82,3 @@ def run(config: DemoConfig) -> dict[str, float]:
     print(f"  data against data     {floor.value * 1e4:+.3f} +- {floor.standard_error * 1e4:.3f}")
     print(f"Pictures: {config.out / 'samples.png'} and {config.out / 'reverse.png'}; model: {config.out / 'model'}")
     return figures
-
-
-def _points(toy: Toy, tokens: Int[Tensor, "num dim"]) -> Cloud:
-    return toy.decode(tokens).numpy()

@@ -20,11 +20,7 @@ SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "exact": Exact,
 }
 
-GRIDS: dict[str, Grid] = {
-    "time": uniform_in_time,
-    "log-share": uniform_in_log_share,
-    "share": uniform_in_share,
-}
+GRIDS: dict[str, Grid] = {"time": uniform_in_time, "log-share": uniform_in_log_share, "share": uniform_in_share}
 
 __all__ = [
     "GRIDS",
