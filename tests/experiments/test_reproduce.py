@@ -155,6 +155,12 @@ def test_one_recipe_serves_all_densities():
             assert all(recipe == recipes[0] for recipe in recipes)
 
 
+def test_every_row_draws_as_many_samples_as_its_repeats_need():
+    for scale in synthetic.SCALES:
+        for experiment in (synthetic.Synthetic(scale), curves.Steps(scale), curves.Training(scale)):
+            assert all(row.many >= row.samples * row.repeats for row in experiment.rows.values())
+
+
 @pytest.mark.usefixtures("without_annotation_checks")
 def test_training_data_and_the_metrics_fresh_data_come_from_different_streams(tmp_path, monkeypatch, tiny):
     """No seed that makes points to train on makes points to measure with, or another such draw of the metric."""

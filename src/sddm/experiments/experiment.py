@@ -29,15 +29,10 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A system, and how many samples of it are measured."""
+    """A system, and how many samples of it are drawn and measured."""
 
     system: System
     many: int
-
-    @property
-    def num(self) -> int:
-        """Samples to draw."""
-        return self.many
 
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -84,7 +79,7 @@ class Experiment(ABC, Generic[AnyRow]):
         """The figures of a cell, as JSON. Some samples are saved in `folder`, the training in a folder beside it."""
         row, source = self.rows[cell.row], self.source(cell.column)
         training = folder.parent / slug(f"{row.system.training}/{cell.column}-{seed}")
-        drawn = row.system.draw(source, row.num, seed, training)
+        drawn = row.system.draw(source, row.many, seed, training)
         folder.mkdir(parents=True, exist_ok=True)
         _files.save_tensors(folder / SAMPLES, {"tokens": drawn.tokens[:MOST_KEPT]})
         figures = self.measure(drawn, source, row, seed) | {"rows_seen": row.system.rows_seen}
