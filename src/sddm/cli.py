@@ -137,7 +137,7 @@ def _options(config: Any) -> Iterator[str]:
 
 def _resumed(rest: list[str]) -> Any:
     """The options of the run that goes on, which take the place of the defaults."""
-    joined = [part for argument in rest for part in argument.split("=", 1)]
+    joined = [part for each in rest for part in (each.split("=", 1) if each.startswith("--") else [each])]
     if "--out" not in joined[:-1]:
         raise ValueError("--resume needs --out with the folder of the run that should go on.")
     folder = Path(joined[joined.index("--out") + 1])

@@ -151,9 +151,11 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(run, straight, capsys):
     assert metrics(straight) == metrics(run)
 
 
-def test_a_finished_run_can_be_made_longer(run, capsys):
-    assert ends(["train", "--out", run, "--resume", "--steps", "14"], capsys)[0] == 0
-    assert metrics(run)[-1]["step"] == 14
+def test_a_finished_run_can_be_made_longer_whatever_the_name_of_its_folder(run, capsys):
+    named = run.rename(run.with_name("rate=0.001"))
+    for steps, out in ((13, ["--out", named]), (14, [f"--out={named}"])):
+        assert ends(["train", *out, "--resume", "--steps", steps], capsys)[0] == 0
+        assert metrics(named)[-1]["step"] == steps
 
 
 # ---- checkpoints that are not whole --------------------------------------------------------------------------------
@@ -267,6 +269,13 @@ def test_only_the_newest_checkpoints_are_kept_and_leftovers_are_removed(tmp_path
         "step-000000004.safetensors",
         "step-000000005.safetensors",
     ]
+
+
+def test_checkpoints_of_later_steps_never_take_the_place_of_the_one_that_was_written(tmp_path):
+    """They are of an earlier run in the same folder, or broken."""
+    for step in (7, 8, 3, 4):
+        checkpoints.save(tmp_path, checkpoints.Checkpoint(step, {}, {"x": torch.zeros(2)}), keep=2)
+    assert [checkpoints.read(path).step for path in checkpoints.paths(tmp_path)] == [4, 3]
 
 
 def test_no_checkpoint_is_none(tmp_path):

@@ -41,13 +41,17 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write a checkpoint and delete all but the newest `keep`."""
+    """Write a checkpoint and keep no more than `keep`, the newest ones up to this step.
+
+    Later ones are of a run that was started anew in the same folder, or are broken.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     state = json.dumps({"step": checkpoint.step, **checkpoint.state}, sort_keys=True)
     path = folder / f"step-{checkpoint.step:09d}.safetensors"
     _files.save_tensors(path, checkpoint.tensors, state, FORMAT)
-    for old in paths(folder)[keep:]:
-        old.unlink()
+    found = paths(folder)
+    for other in (*found[: found.index(path)], *found[found.index(path) + keep :]):
+        other.unlink()
     return path
 
 
