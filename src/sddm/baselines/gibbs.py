@@ -75,10 +75,7 @@ def frozen(energy: TimelessEnergy) -> EnergyFunction:
 
 @torch.no_grad()
 def _visit(
-    energy: EnergyFunction,
-    x: Tokens,
-    positions: Int[Tensor, "batch moves"],
-    generator: torch.Generator,
+    energy: EnergyFunction, x: Tokens, positions: Int[Tensor, "batch moves"], generator: torch.Generator
 ) -> Tokens:
     """Redraw the bits at these positions, one column of positions after another."""
     energy = frozen(energy) if isinstance(energy, TimelessEnergy) else energy

@@ -60,15 +60,9 @@ def recorded(folder: Path) -> dict[str, Any]:
     return value
 
 
-def check_same(
-    value: dict[str, Any],
-    fingerprint: str,
-    data: Dataset,
-    diffusion: Diffusion,
-    training: TrainingConfig,
-    folder: Path,
-) -> None:
+def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusion, training: TrainingConfig) -> None:
     """Check that a run that goes on has the data, the model and the options that it was started with."""
+    value = recorded(folder)
     started = f"that the run in {str(folder)!r} was started with"
     _checks.require(
         value["data"]["fingerprint"] == fingerprint,

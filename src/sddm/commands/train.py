@@ -75,7 +75,7 @@ def run(command: TrainCommand) -> None:
 
     def begin() -> None:
         if command.resume and (folder / runs.RUN_FILE).exists():
-            runs.check_same(runs.recorded(folder), fingerprint, data, diffusion, command.training, folder)
+            runs.check_same(folder, fingerprint, data, diffusion, command.training)
         else:
             _checks.require(
                 not (folder / runs.RUN_FILE).exists(),
@@ -94,15 +94,7 @@ def run(command: TrainCommand) -> None:
         check_alike(job, {"data": fingerprint})
         on_main(job, begin)
         try:
-            train(
-                diffusion,
-                rows,
-                training,
-                held_out=apart,
-                out=folder,
-                resume=command.resume,
-                fingerprint=fingerprint,
-            )
+            train(diffusion, rows, training, held_out=apart, out=folder, resume=command.resume, fingerprint=fingerprint)
         except StoppedError as stop:
             raise StoppedError(f"{stop} Go on with --resume.", stop.signal) from stop
     if job.is_main_process:

@@ -7,18 +7,7 @@ from sddm.training.diffusion import DiffusionLearner, train
 from sddm.training.ema import EMA
 from sddm.training.learner import Learner
 from sddm.training.loop import learn
-from sddm.training.rules import (
-    Known,
-    Mask,
-    Mixture,
-    Nothing,
-    OnGrid,
-    Prefix,
-    Scattered,
-    Spans,
-    Stratified,
-    TimeRule,
-)
+from sddm.training.rules import Known, Mask, Mixture, Nothing, OnGrid, Prefix, Scattered, Spans, Stratified, TimeRule
 
 __all__ = [
     "EMA",
