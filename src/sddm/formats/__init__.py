@@ -1,1 +1,1 @@
-"""Files as arrays, text and tables, both ways; Bayesian networks."""
+"""Files as arrays, text and tables, both ways; Bayesian networks; collections of tunes."""
