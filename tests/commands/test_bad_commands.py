@@ -165,9 +165,9 @@ DATA = [
     row("two arrays", "train --data two.npz", r"holds 2 arrays: 'a', 'b'\. Choose one with key"),
     row("no arrays", "train --data none.npz", r"holds no arrays\. Save one"),
     row("no such array", "train --data two.npz --key c", r"no array 'c'\. It holds 'a', 'b'"),
-    row("key of no archive", "train --data whole.npy --key a", r"only \.npz files take a key"),
-    row("window of no text", "train --data whole.npy --window 4", r"only \.txt files take a window"),
-    row("window of a toy", "train --data moons --window 4", r"only \.txt files take a window"),
+    row("key of no archive", "train --data whole.npy --key a", r"only \.npz files take this"),
+    row("window of no text", "train --data whole.npy --window 4", r"only \.txt files and moby-dick take this"),
+    row("window of a toy", "train --data moons --window 4", r"only \.txt files and moby-dick take this"),
 ]
 
 TRAINING = [

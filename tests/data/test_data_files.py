@@ -315,7 +315,10 @@ def test_a_parquet_file_with_a_name_twice_is_refused(tmp_path):
 
 @pytest.mark.parametrize("source", ["checkerbord", "missing.csv", Path("nowhere") / "a.npy"])
 def test_a_missing_file_is_answered_with_the_names_of_the_toys(source):
-    with pytest.raises(FileNotFoundError, match=r"There is no file '.*'\. The toys are 2spirals, .*, checkerboard\.$"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"There is no file '.*'\. The toys are 2spirals, .*, checkerboard; published .*, alarm\.$",
+    ):
         load(source)
 
 
@@ -355,7 +358,7 @@ def test_a_source_of_another_type_is_refused(without_annotation_checks):
         load(ROWS)
     with pytest.raises(ValueError, match="seed must be at least 0"):
         load("moons", seed=-1)
-    with pytest.raises(ValueError, match=r"only \.txt files take a window"):
+    with pytest.raises(ValueError, match=r"only \.txt files and moby-dick take this"):
         load("moons", window=3)
 
 

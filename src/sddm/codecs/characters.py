@@ -41,7 +41,7 @@ class Characters(Codec):
     @classmethod
     def files(cls) -> Readers:
         def read(path: Path, window: int | None = None) -> Encoded:
-            return cls._of(read_sequences(path, window, 2), repr(str(path)))
+            return cls.of_rows(read_sequences(path, window, 2), repr(str(path)))
 
         return {".txt": read}
 
@@ -52,25 +52,26 @@ class Characters(Codec):
         def read(paths: Sequence[Path], window: int | None = None) -> Encoded:
             texts = [read_sequences(path, window, 1) for path in paths]
             groups = [group for group, rows in enumerate(texts) for _ in rows]
-            return cls._of([row for rows in texts for row in rows], f"{str(paths[0].parent)!r}", groups)
+            return cls.of_rows([row for rows in texts for row in rows], f"{str(paths[0].parent)!r}", groups)
 
         return {".txt": read}
 
     @classmethod
-    def _of(cls, rows: Sequence[str], source: str, groups: Sequence[int] | None = None) -> Encoded:
+    def of_rows(cls, rows: Sequence[str], source: str, groups: Sequence[int] | None = None) -> Encoded:
+        """Rows of text as tokens, one for each character that occurs; `source` names the text in error messages."""
         alphabet = "".join(sorted(set().union(*rows)))
         _checks.require(
             len(alphabet) > 1,
             f"{source} holds one character only, {alphabet!r}: there is nothing to learn. Give another text.",
         )
         codec = cls(alphabet, padded=len({len(row) for row in rows}) > 1)
-        return Encoded(codec._encoded(rows), codec, groups)
+        return Encoded(codec.compact(rows), codec, groups)
 
     def encode(self, values: Sequence[str]) -> Tokens:
-        return torch.from_numpy(self._encoded(values).astype(np.int64))
+        return torch.from_numpy(self.compact(values).astype(np.int64))
 
-    def _encoded(self, values: Sequence[str]) -> Integer[np.ndarray, "num dim"]:
-        """The tokens in the smallest type that holds them."""
+    def compact(self, values: Sequence[str], length: int = 0) -> Integer[np.ndarray, "num dim"]:
+        """What `encode` returns, in the smallest type that holds it; a padded codec fills rows up to this length."""
         lengths = np.array([len(row) for row in values], dtype=np.int64)
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         _checks.require(longest > 0, "values must hold at least one line of text.")
@@ -78,6 +79,7 @@ class Characters(Codec):
             self.padded or shortest == longest,
             f"values has lines of {shortest} to {longest} characters, which only a padded codec can hold.",
         )
+        longest = max(longest, length) if self.padded else longest
         token_of = np.full(sys.maxunicode + 1, self.num_states, np.min_scalar_type(self.num_states))
         token_of[_codes(self.alphabet)] = np.arange(len(self.alphabet))
         codes = _codes("".join(values))

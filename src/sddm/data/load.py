@@ -1,4 +1,4 @@
-"""Data by name: one of the toys, or a file or a folder whose ending says how it is read."""
+"""Data by name: one of the toys, a published set, or a file or a folder whose ending says how it is read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from sddm import _checks
 from sddm.codecs import Encoded, Points, file_readers, folder_readers
 from sddm.data.dataset import Dataset
+from sddm.data.published import PUBLISHED
 from sddm.data.toys import DENSITIES, Toy
 from sddm.formats.text import readable
 
@@ -20,22 +21,28 @@ TOY_POINTS = 100_000
 """How many points are drawn from a toy."""
 
 
-def load(source: str | Path, *, window: int | None = None, key: str | None = None, seed: int = 0) -> Dataset:
-    """Read a file or the files of a folder, or draw points from the toy of that name.
+def load(
+    source: str | Path, *, window: int | None = None, key: str | None = None, rows: int | None = None, seed: int = 0
+) -> Dataset:
+    """Read a file or the files of a folder, draw points from the toy of that name, or fetch the published set of that
+    name (unless there is a file or a folder of that name).
 
     `window` cuts a text into windows of this many characters (without it, each line is a sequence); `key` names an
-    array of an .npz file; `seed` draws a toy's points. The rows of each file of a folder form a group.
+    array of an .npz file; `rows` is how many rows of a published set are taken; `seed` draws the points of a toy and
+    the rows of "alarm". The rows of each file of a folder form a group.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
+    >>> load("molecules", rows=200_000)
     """
     if not isinstance(source, (str, Path)):
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
     read = _reader(Path(source), seed)
-    options = {name: value for name, value in (("window", window), ("key", key)) if value is not None}
+    options = {name: value for name, value in (("window", window), ("key", key), ("rows", rows)) if value is not None}
     for name, value in options.items():
-        able = ", ".join(ending for ending, reader in file_readers().items() if _takes(reader, name))
-        _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} files take a {name}.")
+        files = [f"{ending} files" for ending, reader in file_readers().items() if _takes(reader, name)]
+        able = " and ".join([*files, *(known for known, reader in PUBLISHED.items() if _takes(reader, name))])
+        _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
         return Dataset(*read(**options), name=Path(source).name)
     except MemoryError:
@@ -49,9 +56,12 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
     """The function that reads this source; its options are still to be given."""
     if str(path) in DENSITIES:
         return partial(_toy, str(path), _checks.whole(seed, "seed", 0))
+    if str(path) in PUBLISHED and not path.exists():
+        published = PUBLISHED[str(path)]
+        return partial(published, seed=_checks.whole(seed, "seed", 0)) if _takes(published, "seed") else published
     if os.path.isdir(path):  # also False if the name is too long
         return _reader_of_folder(path)
-    readable(path, f"The toys are {', '.join(DENSITIES)}.")
+    readable(path, f"The toys are {', '.join(DENSITIES)}; published sets are {', '.join(PUBLISHED)}.")
     ending, readers = path.suffix.lower(), file_readers()
     _checks.require(
         ending in readers,
