@@ -8,8 +8,21 @@ from sddm.metrics.association import association_gap, cramers_v
 from sddm.metrics.cells import cell_distance
 from sddm.metrics.figure import Figure, Metric
 from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, hamming_mmd
+from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
 
-__all__ = ["METRICS", "MMD", "Figure", "Metric", "cell_distance", "compare", "cramers_v", "hamming_mmd"]
+__all__ = [
+    "METRICS",
+    "MMD",
+    "Figure",
+    "Metric",
+    "MoleculeFigures",
+    "MoleculeQuality",
+    "cell_distance",
+    "compare",
+    "cramers_v",
+    "draw_molecules",
+    "hamming_mmd",
+]
 
 METRICS: dict[str, Metric] = {
     "mmd": Metric(
