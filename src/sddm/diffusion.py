@@ -19,6 +19,7 @@ from sddm import _checks, _files
 from sddm.codecs import CODECS, Codec
 from sddm.config import build, describe
 from sddm.marginals import MODELS, MarginalModel, Marginals
+from sddm.marginals.base import one_by_one
 from sddm.networks import NETWORKS, Places, Sizes
 from sddm.processes import PROCESSES, Process
 from sddm.query import Query
@@ -99,7 +100,9 @@ class Diffusion(nn.Module):
 
     def forward(self, query: Query) -> Marginals:
         """`marginals` without the checks, for loops that have made them once."""
-        return self.model(self.process, query)
+        if query.ahead is None or self.model.takes_ahead:
+            return self.model(self.process, query)
+        return one_by_one(self.model, self.process, query)
 
     def sample(self, num: int, *, seed: int | None = None, **options: Any) -> Int[Tensor, "num dim"]:
         """Generate `num` samples; the options are those of `sddm.sample`, and a seed takes the place of a generator."""

@@ -35,6 +35,7 @@ from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import Stream, categorical, draw_seeds
 from sddm.samplers.ends import start_log_law
+from sddm.samplers.in_order import check_in_order
 from sddm.shapes import Times
 
 REPLICATES = 8
@@ -119,6 +120,35 @@ def bound(
     nats = starts + replicates.mean(1)
     error = stretch(FREEDOM) * replicates.std(1) / REPLICATES**0.5
     return Bound(nats, torch.where(nats.isfinite(), error, math.inf), batch.free)
+
+
+def in_order(
+    diffusion: Diffusion,
+    x0: Int[Tensor, "batch dim"],
+    *,
+    given: Bool[Tensor, "batch dim"] | None = None,
+    padding: Bool[Tensor, "batch dim"] | None = None,
+    batch_size: int = 256,
+) -> Float64[Tensor, "batch"]:
+    """- log p(x_0) of each row in nats, exact, if it is drawn from left to right by `InOrder` with a step a position:
+
+        - sum_d log p_{0|T}(x_0^d | x_0^{<d}, MASK ... MASK).
+
+    given, padding: as for `bound`; given positions are seen by all others.
+    """
+    _checks.instance(diffusion, Diffusion, "diffusion")
+    check_in_order(diffusion, "in_order")
+    rows, ordered = len(x0), torch.ones(len(x0), dtype=torch.bool, device=diffusion.device)
+    batch = noise_batch(diffusion, Batch(x0, given, padding), t=ordered.double() * HORIZON, in_order=ordered)
+    pieces = [slice(i, i + _checks.whole(batch_size, "batch_size", 1)) for i in range(0, rows, batch_size)]
+    with evaluating(diffusion), torch.inference_mode():
+        return torch.cat([_nats_in_order(diffusion, batch.rows(some)) for some in pieces]).clone()
+
+
+def _nats_in_order(diffusion: Diffusion, batch: NoisedBatch) -> Float64[Tensor, "batch"]:
+    log_law = diffusion(batch.query).require_x0("in_order")
+    nats = -log_law.gather(-1, batch.x0[..., None]).squeeze(-1).double()
+    return (nats if batch.query.settled is None else nats.masked_fill(batch.query.settled, 0)).sum(1)
 
 
 def check_times(num_times: int) -> None:

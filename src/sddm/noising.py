@@ -16,8 +16,10 @@ from torch import Tensor
 from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.pool import check_process, posterior
+from sddm.processes import HORIZON
 from sddm.query import Query, at_positions
 from sddm.randomness import Stream, random_positions, stratified_times
+from sddm.shapes import Tokens
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def noise_batch(
     xt: Int[Tensor, "batch dim"] | None = None,
     num_positions: int | None = None,
     pool: Int[Tensor, "pool dim"] | None = None,
+    in_order: Bool[Tensor, "batch"] | None = None,
     generator: torch.Generator | None = None,
 ) -> NoisedBatch:
     """Check the arguments of a loss and draw what is not passed in; they are explained at `Loss.__call__`."""
@@ -99,6 +102,8 @@ def noise_batch(
     if given is not None:
         xt = torch.where(given, x0, xt)
     query = Query(xt, t, None, given, padding, labels)
+    if in_order is not None:
+        query = _ordered(query, x0, in_order, process.num_states)
     if num_positions is not None:
         _checks.whole(num_positions, "num_positions", 1)
         _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
@@ -112,3 +117,11 @@ def noise_batch(
     )
     check_process(process)
     return NoisedBatch(x0, query, at_positions(posterior(process, xt, t, pool), query.positions))
+
+
+def _ordered(query: Query, x0: Tokens, rows: Bool[Tensor, "batch"], mask: int) -> Query:
+    """Some rows asked from left to right: before each position the clean tokens, behind it MASK and what is given."""
+    behind = torch.full_like(x0, mask) if query.given is None else torch.where(query.given, x0, mask)
+    ahead = torch.where(rows[:, None], behind, query.xt)
+    asked = query.holding(torch.where(rows[:, None], x0, query.xt), torch.where(rows, HORIZON, query.t))
+    return asked._replace(ahead=ahead)

@@ -31,6 +31,9 @@ class Query(NamedTuple):
     """Positions that do not exist, in rows that are shorter than others."""
     label: Int[Tensor, "batch"] | None = None
     """The class of each row."""
+    ahead: Tokens | None = None
+    """What the row holds behind each position that is asked for, if it is not `xt`. With clean tokens in `xt` and MASK
+    here, every position is asked for given the tokens before it alone."""
 
     @property
     def here(self) -> Asked:
@@ -67,6 +70,14 @@ class Query(NamedTuple):
     def rows(self, rows: slice | Tensor) -> Query:
         """Some rows of the batch."""
         return self._each(lambda part: part[rows])
+
+    def one_by_one(self) -> Query:
+        """Each position that is asked for as a row of its own, which holds `ahead` from there on."""
+        each = self.repeated(self.places.shape[1]).at(self.places.reshape(-1, 1))
+        if each.ahead is None:
+            return each
+        before = torch.arange(self.xt.shape[1], device=self.xt.device) < each.places
+        return each._replace(xt=torch.where(before, each.xt, each.ahead), ahead=None)
 
     def repeated(self, copies: int) -> Query:
         """Each row `copies` times, one after the other."""

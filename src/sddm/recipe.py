@@ -13,12 +13,13 @@ from torch import Tensor
 from sddm import _checks
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion
-from sddm.marginals import MODELS, Energy, MarginalModel, Restricted
+from sddm.marginals import MODELS, Energy, Hollow, MarginalModel, Restricted
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
 from sddm.processes import PROCESSES, Process
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
 from sddm.samplers.grids import check_grid
+from sddm.samplers.loop import STEPS
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches
@@ -76,6 +77,8 @@ class ModelConfig:
     """Rows and columns, if the positions are an image: each position then has a vector for its row and its column."""
     film_blocks: int = 2
     """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none."""
+    ordered: bool = False
+    """For the hollow model under absorbing noise: learn to be asked from left to right as well, and sample so."""
     fading: bool = False
     """For energies: predict x_t as the prior times exp(-a f), where a is the share of the data that is left."""
     time_scale: float = TIME_SCALE
@@ -98,6 +101,10 @@ class ModelConfig:
         _checks.require(
             not self.fading or self.model in ENERGIES,
             f"fading is for the models {' and '.join(ENERGIES)}, but model is {self.model}.",
+        )
+        _checks.require(
+            not self.ordered or (self.model, self.process) == ("hollow", "absorbing"),
+            f"ordered is for a hollow model under absorbing noise, but this is {self.model} under {self.process}.",
         )
         _checks.require(
             self.model != "mlp-energy" or (self.heads, self.mlp, self.dropout, self.grid) == (None, None, 0, None),
@@ -147,6 +154,8 @@ class ModelConfig:
                 options["film_blocks"] = self.film_blocks
             at = length if self.grid is None else None
             model = MODELS[self.model].for_process(process, at, self.grid, dropout=self.dropout, **options)
+        if isinstance(model, Hollow) and self.ordered:
+            return Hollow(model.network, ordered=True)
         if isinstance(model, Energy) and self.fading:
             return Energy(model.network, implicit=False, fading=True)
         return model
@@ -156,10 +165,11 @@ class ModelConfig:
 class SamplingConfig:
     """How to sample."""
 
-    steps: int = 100
-    """Steps of the reverse process."""
+    steps: int | None = None
+    """Steps of the reverse process: 100 if not given, or with in-order one for each position."""
     sampler: SamplerName | None = None
-    """The reverse step; by default analytical if the model and the process allow it, otherwise euler."""
+    """The reverse step; by default in-order for an ordered model, analytical if the model and the process allow it, and
+    otherwise euler."""
     grid: GridName = "share"
     """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
     corrector: int = 0
@@ -173,7 +183,8 @@ class SamplingConfig:
         if self.sampler is not None:
             _checks.one_of(self.sampler, "sampler", SAMPLERS)
         _checks.one_of(self.grid, "grid", GRIDS)
-        _checks.whole(self.steps, "steps", 1, MOST_STEPS)
+        if self.steps is not None:
+            _checks.whole(self.steps, "steps", 1, MOST_STEPS)
         _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)
         for name in ("temperature", "corrector_factor"):
             value = _checks.positive(getattr(self, name), name)
@@ -189,7 +200,7 @@ class SamplingConfig:
         """Check that these settings fit the diffusion, before any work is done."""
         if (step := self.step) is not None:
             step.check(diffusion)
-        check_grid(GRIDS[self.grid](diffusion.process, self.steps))
+        check_grid(GRIDS[self.grid](diffusion.process, self.steps or STEPS))
 
     def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
         """`sddm.sample` with these settings; options are its other arguments."""

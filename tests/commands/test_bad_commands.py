@@ -119,7 +119,7 @@ COMMANDS = [
     row(
         "unknown sampler",
         "sample run --sampler heun",
-        r"Choose one of analytical, euler, exact, lazy, lazy-euler, sweep, tau",
+        r"Choose one of analytical, euler, exact, in-order, lazy, lazy-euler, sweep, tau",
     ),
     row("unknown grid", "sample run --grid cosine", r"Choose one of log-share, share, time\."),
     row("demo of no density", "demo --density torus", r"'torus' is not a density\. Choose one of 2spirals, 8gauss"),
@@ -206,6 +206,7 @@ TRAINING = [
             ("ema", "1", r"ema must lie in \[0, 1\)"),
             ("ema-share", "0", r"ema_share must lie in \(0, 1\]"),
             ("noise-weight", "3", r"noise_weight must lie in \[0, 2\], but it is 3\.0"),
+            ("in-order", "1.5", r"in_order must lie in \[0, 1\], but it is 1\.5"),
             ("pool", "7", r"pool must be at least 8, but it is 7"),
             ("pool", BIG, r"pool must be at most 1000000"),
             ("num-positions", "0", r"num_positions must be at least 1"),

@@ -14,7 +14,7 @@ from sddm import _checks, _files
 from sddm.commands import runs
 from sddm.data import Dataset, load
 from sddm.diffusion import Diffusion
-from sddm.likelihood import REPLICATES, bound, check_times
+from sddm.likelihood import REPLICATES, bound, check_times, in_order
 from sddm.metrics import Figure, compare
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
@@ -48,8 +48,8 @@ class EvaluateCommand:
     """Times at which the bound is evaluated for each row (a multiple of 8)."""
     samples: int = 1_000
     """How many samples to compare with the data; 0 for none."""
-    steps: int = 100
-    """Steps of the reverse process for these samples."""
+    steps: int | None = None
+    """Steps of the reverse process for these samples: 100 if not given, or for an ordered model one a position."""
     seed: int = 0
     """Seed of the times, the noise and the samples."""
     out: Path | None = None
@@ -57,7 +57,8 @@ class EvaluateCommand:
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 2), ("num_times", REPLICATES), ("samples", 0), ("steps", 1), ("seed", 0)):
-            _checks.whole(getattr(self, name), name, least, MOST.get(name))
+            if getattr(self, name) is not None:
+                _checks.whole(getattr(self, name), name, least, MOST.get(name))
         check_times(self.num_times)
         _checks.require(
             self.samples == 0 or self.samples >= 4, f"samples must be 0 or at least 4, but it is {self.samples}."
@@ -85,6 +86,12 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     score = Figure("bits_per_dim", "bound on held-out data", float(bits.mean()), float(bits.std() / len(bits) ** 0.5))
     figures: dict[str, Any] = {**score.saved(), "nats_per_row": float(scores.mean()), "rows": len(rows)}
     print(f"{score} bits per dimension ({len(rows)} rows)")
+    if diffusion.model.ordered:
+        exact = (in_order(diffusion, rows) / per_bit).cpu()
+        spread = float(exact.std() / len(exact) ** 0.5)
+        score = Figure("bits_per_dim_in_order", "exact on held-out data, left to right", float(exact.mean()), spread)
+        figures |= score.saved()
+        print(f"{score} bits per dimension ({len(rows)} rows)")
     if command.samples:
         figures["samples"] = command.samples
         for figure in _compare(command, diffusion, data):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeVar
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from sddm.query import Query
 from sddm.shapes import Laws
 
 Kind = TypeVar("Kind", bound="MarginalModel")
+ONE_BY_ONE = 1 << 16
+"""How many tokens are evaluated at once where each position is a row of its own."""
 
 
 class Marginals:
@@ -80,6 +83,10 @@ class MarginalModel(nn.Module, Configurable, ABC):
     """Whether the prediction at d does look at x_t^d, so that only the losses made for that can train it."""
     by_position: bool = False
     """Whether an evaluation costs by the position, so that fewer positions cost less."""
+    takes_ahead: bool = False
+    """Whether it answers queries with `ahead` itself. For any other model each position becomes a row of its own."""
+    ordered: bool = False
+    """Whether it learns to be asked from left to right, and is sampled so unless another sampler is named."""
     support: Bool[Tensor, "dim states"] | None = None
     """Which values each position can have, if not all of them."""
     architecture: ClassVar[type[nn.Module] | None] = None
@@ -150,6 +157,14 @@ class MarginalModel(nn.Module, Configurable, ABC):
         if missing:  # x_0 is never MASK
             log_p = F.pad(log_p, (0, missing), value=-float("inf"))
         return Marginals.from_x0(log_p, process, t)
+
+
+def one_by_one(model: MarginalModel, process: Process, query: Query) -> Marginals:
+    """What a model says of each position as a row of its own: for queries with `ahead`."""
+    shape, each = query.places.shape, query.one_by_one()
+    answers = [model(process, some).unpushed()[0] for some in each.split(max(1, ONE_BY_ONE // query.xt.shape[1]))]
+    laws = torch.cat(answers).view(*shape, -1)
+    return Marginals.from_x0(laws, process, query.t) if model.implicit else Marginals(laws)
 
 
 def num_classes(process: Process, implicit: bool) -> int:

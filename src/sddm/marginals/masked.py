@@ -23,6 +23,7 @@ class Masked(MarginalModel):
 
     architecture = Denoiser
     by_position = True
+    takes_ahead = True
     own_tokens = 1  # HIDDEN
 
     def __init__(self, network: Denoiser, implicit: bool = True, chunk_tokens: int = 1 << 17) -> None:
@@ -33,8 +34,7 @@ class Masked(MarginalModel):
         self.length = network.length
 
     def forward(self, process: Process, query: Query) -> Marginals:
-        places = query.places
-        each = query.repeated(places.shape[1]).at(places.reshape(-1, 1))
+        places, each = query.places, query.one_by_one()
         rows = max(1, at_once(self.chunk_tokens, query.xt.device) // (query.xt.shape[1] + 1))
         logits = in_chunks(self._hidden, (each,), rows)
         return self.from_logits(logits.reshape(*places.shape, -1), process, query.t)

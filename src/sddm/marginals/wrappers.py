@@ -24,7 +24,7 @@ class Wrapper(MarginalModel):
         _checks.instance(model, MarginalModel, "model")
         self.model = model
         self.length, self.implicit, self.sees_own_token = model.length, model.implicit, model.sees_own_token
-        self.by_position = model.by_position
+        self.by_position, self.takes_ahead, self.ordered = model.by_position, model.takes_ahead, model.ordered
         self.support: Bool[Tensor, "dim states"] | None = model.support
 
     def check(self, process: Process) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks
@@ -70,9 +70,9 @@ class Streams(NamedTuple):
     right: Float[Tensor, "batch dim width"]
     t: Float[Tensor, "batch"]
     time: Float[Tensor, "batch 1 width"]
-    absent: tuple[Tensor, Tensor] | None
+    absent: tuple[Tensor, Tensor] | None = None
     """Which inputs of either stream do not exist."""
-    rotary: Rotary | None
+    rotary: Rotary | None = None
 
 
 class Concatenated(nn.Module):
@@ -140,24 +140,54 @@ class HollowTransformer(nn.Module, Configurable):
         self.join = Joint(num_classes, sizes) if joint_attention else Concatenated(num_classes, sizes, film_blocks)
 
     def forward(self, query: Query) -> Float[Tensor, "batch num classes"]:
-        """Logits at d that do not depend on x^d. No position sees a padded one."""
-        tokens = self.embed(query.xt, query.given)
-        time = time_token(query.t, tokens, self.sizes.time_scale)
-        left, right = torch.cat([time, tokens[:, :-1]], dim=1), torch.cat([tokens[:, 1:], time], dim=1)
-        absent = None
-        if query.padding is not None:
-            left, absent_left = _shorter(left, query.padding, time)
-            right, absent_right = (turned.flip(1) for turned in _shorter(right.flip(1), query.padding.flip(1), time))
-            absent = (absent_left, absent_right)
+        """Logits at d that do not depend on x^d. No position sees a padded one.
+
+        With `query.ahead` the right stream runs over that row instead of x, once for all rows that share it.
+        """
         rotary = None
         if self.places_left.rotary:
-            rotary = Rotary(torch.arange(tokens.shape[1], device=tokens.device), self.sizes.head_width, tokens.dtype)
-        else:
-            left, right = left + self.places_left(), right + self.places_right()
-        left = self.left(left, None if absent is None else absent[0], rotary)
-        # The right stream runs over the reversed sequence, so that it too is causal.
-        right = self.right(right.flip(1), None if absent is None else absent[1].flip(1), rotary).flip(1)
-        return at_positions(self.join(Streams(left, right, query.t, time, absent, rotary)), query.positions)
+            index = torch.arange(query.xt.shape[1], device=query.xt.device)
+            rotary = Rotary(index, self.sizes.head_width, self.embed.tokens.weight.dtype)
+        later, rows = (query, None) if query.ahead is None else _each_once(query.holding(query.ahead))
+        left, absent_left, time = self._features(query, rotary)
+        right, absent_right, _ = self._features(later, rotary, backwards=True)
+        if rows is not None:
+            right, absent_right = right[rows], None if absent_right is None else absent_right[rows]
+        absent = None if absent_left is None or absent_right is None else (absent_left, absent_right)
+        if self.joint_attention:
+            return at_positions(self.join(Streams(left, right, query.t, time, absent, rotary)), query.positions)
+        here = Streams(at_positions(left, query.positions), at_positions(right, query.positions), query.t, time)
+        return self.join(here)  # which takes each place by itself
+
+    def _features(
+        self, query: Query, rotary: Rotary | None, backwards: bool = False
+    ) -> tuple[Float[Tensor, "batch dim width"], Bool[Tensor, "batch dim"] | None, Float[Tensor, "batch 1 width"]]:
+        """The features of one stream at each place, which of its inputs are absent, and the time token.
+
+        The right stream runs over the reversed sequence, so that it too is causal.
+        """
+        stream, places = (self.right, self.places_right) if backwards else (self.left, self.places_left)
+
+        def turned(values: Tensor) -> Tensor:
+            return values.flip(1) if backwards else values
+
+        tokens = self.embed(query.xt, query.given)
+        time = time_token(query.t, tokens, self.sizes.time_scale)
+        inputs, absent = torch.cat([time, turned(tokens)[:, :-1]], dim=1), None
+        if query.padding is not None:
+            inputs, absent = _shorter(inputs, turned(query.padding), time)
+        if rotary is None:
+            inputs = inputs + turned(places()[None])
+        return turned(stream(inputs, absent, rotary)), None if absent is None else turned(absent), time
+
+
+def _each_once(query: Query) -> tuple[Query, Int[Tensor, "batch"]]:
+    """The rows of a query without repetitions, and where each row stands among them."""
+    masks = [mask.long() for mask in (query.given, query.padding) if mask is not None]
+    key = torch.cat([query.xt, *masks, query.t.double().view(torch.int64)[:, None]], dim=1)
+    found, rows = key.unique(dim=0, return_inverse=True)
+    first = rows.new_empty(len(found)).scatter_(0, rows, torch.arange(len(rows), device=rows.device))
+    return query.rows(first), rows
 
 
 def _shorter(

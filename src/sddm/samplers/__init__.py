@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.exact import Exact
 from sddm.samplers.grids import Grid, uniform_in_log_share, uniform_in_share, uniform_in_time
+from sddm.samplers.in_order import InOrder
 from sddm.samplers.lazy import Lazy
 from sddm.samplers.loop import Callback, Progress, Trajectory, sample
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
@@ -18,6 +19,7 @@ SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "lazy-euler": lambda: Lazy(Euler()),
     "tau-leaping": TauLeaping,
     "exact": Exact,
+    "in-order": InOrder,
 }
 
 GRIDS: dict[str, Grid] = {"time": uniform_in_time, "log-share": uniform_in_log_share, "share": uniform_in_share}
@@ -31,6 +33,7 @@ __all__ = [
     "Euler",
     "Exact",
     "Grid",
+    "InOrder",
     "Lazy",
     "Progress",
     "ReverseStep",

@@ -22,11 +22,14 @@ from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.ends import finish, start, with_settled
 from sddm.samplers.grids import Grid, check_grid, uniform_in_share
-from sddm.samplers.steps import Analytical, Euler, ReverseStep, can_be_analytical
+from sddm.samplers.in_order import InOrder
+from sddm.samplers.steps import Analytical, Euler, OwnStart, ReverseStep, can_be_analytical
 from sddm.shapes import Tokens
 
 BATCH_ELEMENTS = 1 << 24
 """The default batch holds at most this many (sample, position, state) triples."""
+STEPS = 100
+"""How many steps are taken if no number is given."""
 ROWS, ROWS_ON_CPU = 4096, 1024
 """It also holds at most this many samples: a CPU is faster with a batch that stays in its cache."""
 
@@ -73,7 +76,7 @@ class Trajectory:
 def sample(
     diffusion: Diffusion,
     num: int,
-    steps: int = 100,
+    steps: int | None = None,
     sampler: ReverseStep | None = None,
     corrector: Corrector | None = None,
     condition: Condition | None = None,
@@ -93,7 +96,9 @@ def sample(
 
     Each sample has its own seed, drawn from the generator. So the samples do not depend on the batch size.
 
-    sampler: a reverse step. By default Analytical() where the model or the process allows it, otherwise Euler().
+    steps: 100 if not given, or with InOrder() one for each position.
+    sampler: a reverse step. By default InOrder() for an ordered model, otherwise Analytical() where the model or the
+        process allows it, otherwise Euler().
     corrector: run after every step, at the time to which the step leads.
     condition: positions whose tokens are known. They keep them.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
@@ -124,6 +129,8 @@ def sample(
             f"grid must be a rule such as sddm.samplers.uniform_in_share or a tensor of times, "
             f"but it is a {type(grid).__name__}."
         )
+    if steps is None:
+        steps = step.usual_steps(length) if isinstance(step, OwnStart) else STEPS
     times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
     times = check_grid(times)
     query = _first_query(diffusion, num, length, condition, labels, padding)
@@ -194,7 +201,8 @@ def _steps(
 ) -> Iterator[Query]:
     """The samples of a batch at each of the times."""
     randomness = StreamPerSample(seeds)
-    query = query.holding(start(diffusion, query, randomness))
+    begin = step.start if isinstance(step, OwnStart) else start
+    query = query.holding(begin(diffusion, query, randomness))
     yield query
     for number, time in enumerate(times[1:].to(diffusion.device), start=1):
         t, s = query.t, time.expand(len(seeds))
@@ -209,6 +217,8 @@ def _steps(
 
 def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
     if sampler is None:
+        if diffusion.model.ordered:
+            return InOrder()
         return Analytical() if can_be_analytical(diffusion) else Euler()
     if isinstance(sampler, type) or not callable(sampler) or not hasattr(sampler, "check"):
         raise TypeError(f"sampler must be a reverse step such as sddm.samplers.Euler(), but it is {sampler!r}.")

@@ -30,6 +30,19 @@ class ReverseStep(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnStart(Protocol):
+    """A step that does not start from x_T of the process."""
+
+    def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
+        """What sampling starts from; settled positions hold what they hold in the query."""
+        ...
+
+    def usual_steps(self, length: int) -> int:
+        """How many steps to take if no number is given."""
+        ...
+
+
 class OneDraw(ABC):
     """A step that draws each position once, from the position's own weights. It can be taken at some positions only."""
 

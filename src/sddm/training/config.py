@@ -88,6 +88,9 @@ class TrainingConfig(RunConfig):
     loss: LossName | None = None
     """What is minimised; by default conditional-ratio-matching or, for a model that sees its own token,
     denoising-cross-entropy. mdlm, udlm and score-entropy are as other papers state them."""
+    in_order: float = 0.75
+    """For an ordered model: this share of the rows is learnt from left to right, each position given the clean ones
+    before it, and the others under independent noise, so that any positions can be given."""
     times: str = "uniform"
     """At what times rows are noised: uniform (:0.01 from that time on), or grid:1000 for that many equal steps."""
     noise_weight: float = 0.0
@@ -132,6 +135,7 @@ class TrainingConfig(RunConfig):
         )
         _checks.positive(self.learning_rate, "learning_rate")
         _checks.positive(self.clip, "clip")
+        _checks.require(0 <= self.in_order <= 1, f"in_order must lie in [0, 1], but it is {self.in_order}.")
         _checks.share(self.warmup, "warmup")
         _checks.share(self.ema, "ema")
         _checks.require(0 < self.ema_share <= 1, f"ema_share must lie in (0, 1], but it is {self.ema_share}.")

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sddm import _checks, _files
 from sddm.conditions import Condition
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion
-from sddm.likelihood import bound
-from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy
+from sddm.likelihood import bound, in_order
+from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy, x0_cross_entropy
 from sddm.networks import MLPEnergy
 from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.objectives import LOSSES
@@ -98,6 +98,13 @@ def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, know
             LOSSES[config.loss](diffusion, row, num_positions=config.num_positions, pool=row if config.pool else None)
 
 
+def usual_loss(diffusion: Diffusion) -> Loss:
+    """What is minimised unless a loss is named."""
+    if diffusion.model.sees_own_token:
+        return denoising_cross_entropy
+    return x0_cross_entropy if diffusion.model.ordered else conditional_ratio_matching
+
+
 class DiffusionLearner(Descent):
     """A diffusion, trained by a loss of `sddm.losses`; see `train`."""
 
@@ -110,8 +117,7 @@ class DiffusionLearner(Descent):
         times: TimeRule | None = None,
         held_out: Data | None = None,
     ) -> None:
-        usual = denoising_cross_entropy if diffusion.model.sees_own_token else conditional_ratio_matching
-        self.loss = loss or (usual if config.loss is None else LOSSES[config.loss])
+        self.loss = loss or (usual_loss(diffusion) if config.loss is None else LOSSES[config.loss])
         self.known = _checks.instance(config.known_rule if known is None else known, Known, "known")
         self.times = _checks.instance(config.time_rule if times is None else times, TimeRule, "times")
         self.held_out = held_out
@@ -146,7 +152,21 @@ class DiffusionLearner(Descent):
 
     def _noised(self, batch: Batch, generator: torch.Generator, pool: Tensor | None = None) -> NoisedBatch:
         t, num_positions = self.times.draw(len(batch), generator, self.device), self.config.num_positions
-        return noise_batch(self.diffusion, batch, t=t, pool=pool, num_positions=num_positions, generator=generator)
+        return noise_batch(
+            self.diffusion,
+            batch,
+            t=t,
+            pool=pool,
+            num_positions=num_positions,
+            in_order=self._in_order(len(batch)),
+            generator=generator,
+        )
+
+    def _in_order(self, rows: int) -> Bool[Tensor, "rows"] | None:
+        """Which rows are learnt from left to right: the same share of every piece of the batch."""
+        if not self.diffusion.model.ordered:
+            return None
+        return (torch.arange(rows + 1, device=self.device) * self.config.in_order).floor().diff() > 0
 
     def losses(self, drawn: NoisedBatch) -> Float[Tensor, "batch"]:
         power = self.config.noise_weight
@@ -167,7 +187,14 @@ class DiffusionLearner(Descent):
         bits, error = bound(
             self.diffusion, some.x0, BOUND_TIMES, **masks, generator=generator, batch_size=size
         ).bits_per_dim
-        return {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
+        figures = {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
+        if self.diffusion.model.ordered:
+            nats = in_order(self.diffusion, batch.x0, given=batch.given, padding=batch.padding, batch_size=size)
+            figures |= {
+                "nats_in_order": float(nats.mean()),
+                "nats_standard_error": float(nats.std() / len(nats) ** 0.5),
+            }
+        return figures
 
     def _held_out(self, num: int, held_out: Data) -> Batch:
         """The first rows, with the same known positions each time."""

@@ -1,0 +1,73 @@
+"""From left to right under absorbing noise: the order in which a hollow transformer can learn a row in one pass.
+
+An absorbing process may lose the positions of a row in any order. So a model of it can also be asked in one fixed
+order:
+
+    p(x) = prod_d p_{0|T}(x^d | x^{<d}, MASK ... MASK).
+
+The model is always asked at time T, at which the first position is drawn; under absorbing noise the truth is the same
+at all times. With a step for each position this is the law of the samples, and `sddm.likelihood.in_order` computes it.
+With fewer steps, each draws several neighbours at once, which do not see each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from sddm import _checks
+from sddm.diffusion import Diffusion
+from sddm.processes import HORIZON, Absorbing
+from sddm.query import Query
+from sddm.randomness import Randomness, invert_cdf
+from sddm.samplers.ends import with_settled
+from sddm.shapes import Times, Tokens
+
+ROUNDING = 1e-6
+"""A number of positions that is above a whole one by less than this counts as that."""
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """A step that draws the next positions from the left, as many as the process would lose between s and t.
+
+    It starts from a row of MASK. Given positions are seen from the start, also those behind the ones that are drawn.
+
+    >>> sample(diffusion, 64, steps=diffusion.length, sampler=InOrder())
+    """
+
+    def check(self, diffusion: Diffusion) -> None:
+        check_in_order(diffusion, "sampler: InOrder")
+
+    def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
+        """A row of MASK, with what is known of it."""
+        return with_settled(torch.full_like(query.xt, diffusion.process.num_states), query)
+
+    def usual_steps(self, length: int) -> int:
+        """A step for each position."""
+        return length
+
+    def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
+        x, process = query.xt, diffusion.process
+        chance = randomness.uniform(x.shape, x.device)  # as many for each row, however many it uses
+        hidden, end = x == process.num_states, torch.full_like(s, HORIZON)
+        stay = (query.free * (1 - process.remaining(s)) / (1 - process.remaining(end)) - ROUNDING).ceil().long()
+        most = int((hidden.sum(1) - stay).max())
+        if most <= 0:
+            return x
+        turn = hidden & (hidden.cumsum(1) <= (hidden.sum(1) - stay)[:, None])
+        positions = (turn.long() * x.shape[1] - torch.arange(x.shape[1], device=x.device)).topk(most).indices
+        ahead = self.start(diffusion, query, randomness)
+        law = diffusion(query.at(positions)._replace(t=end, ahead=ahead)).require_x0("InOrder").exp()
+        drawn = invert_cdf(law[..., : process.num_states], chance.gather(1, positions))
+        return x.scatter(1, positions, torch.where(turn.gather(1, positions), drawn, x.gather(1, positions)))
+
+
+def check_in_order(diffusion: Diffusion, user: str) -> None:
+    """Say in a sentence why a diffusion cannot be asked from left to right, if so."""
+    _checks.require(
+        isinstance(diffusion.process, Absorbing) and diffusion.model.implicit,
+        f"{user} needs a model of x_0 under Absorbing noise, where MASK stands for what is not known yet, but this is "
+        f"a model of {'x_0' if diffusion.model.implicit else 'x_t'} under {type(diffusion.process).__name__}.",
+    )
