@@ -5,11 +5,14 @@ from typing import Any
 
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.experiment import Experiment
+from sddm.experiments.learning import Learning, Objectives
 from sddm.experiments.synthetic import Synthetic
 
 EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "synthetic": Synthetic,
     "steps": Steps,
     "training": Training,
+    "learning": Learning,
+    "objectives": Objectives,
 }
 """Each is made for a scale, small or paper."""

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm.data import Toy
+from sddm.diffusion import Diffusion
 from sddm.experiments.experiment import Experiment, Row, with_error
 from sddm.experiments.systems import Drawn, Source
 from sddm.likelihood import bound
@@ -96,7 +97,7 @@ def _plane(drawn: Drawn, toy: Toy, seed: int) -> dict[str, float]:
 
 
 def _bound(drawn: Drawn, toy: Toy, num: int, seed: int) -> dict[str, float]:
-    if drawn.model is None:
+    if not isinstance(drawn.model, Diffusion):
         return {}
     held_out = toy.tokens(num, generator_of(seed, "held out", 0))
     nats = bound(drawn.model, held_out, BOUND_TIMES, generator=generator_of(seed, "bound", 0)).nats

@@ -89,6 +89,26 @@ def curves(
     _write(figure, path)
 
 
+def progress_curves(lines: Mapping[str, Sequence[tuple[float, float, float, float]]], label: str, path: Path) -> None:
+    """Lines of (seconds, rows seen, value, standard error), against seconds and against rows."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), facecolor=PAPER, sharey=True)
+    for axis, place, title in zip(axes, (0, 1), ("seconds of training", "rows seen"), strict=True):
+        for name, points in lines.items():
+            if points:
+                x, y, error = ([point[i] for point in points] for i in (place, 2, 3))
+                axis.errorbar(x, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
+        axis.set(xlabel=title)
+        axis.set_yscale("log")
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    values = sorted(point[2] for points in lines.values() for point in points)
+    ticks = [round(float(t), 1) for t in np.geomspace(values[0], values[-1], 6)]
+    axes[0].set_yticks(ticks, [f"{t:g}" for t in ticks])
+    axes[0].set_ylabel(label)
+    axes[1].legend(fontsize=8)
+    _write(figure, path)
+
+
 def _density(axis: Any, points: Cloud, title: str, size: int) -> None:
     axis.set_title(title, fontsize=size, color=INK)
     bins = int(np.clip(1.2 * np.sqrt(len(points)), 24, 160))

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from sddm.baselines import BASELINES
+from sddm.baselines import BASELINES, Autoregressive
 from sddm.diffusion import Diffusion
 from sddm.recipe import Recipe
 from sddm.training import RunConfig, learn
@@ -26,8 +26,11 @@ from sddm.training.report import METRICS_FILE
 class Source(Protocol):
     """Data of which any number of rows can be drawn, such as `sddm.data.Toy`."""
 
-    num_states: int
-    length: int
+    @property
+    def num_states(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
 
     def tokens(self, num: int, generator: torch.Generator) -> Tensor: ...
 
@@ -38,8 +41,8 @@ class Drawn(NamedTuple):
     tokens: Int[Tensor, "num dim"]
     groups: Int[Tensor, "num"] | None = None
     """The group of each sample, if samples of one group depend on each other."""
-    model: Diffusion | None = None
-    """The model, if it can bound the likelihood of rows."""
+    model: Diffusion | Autoregressive | None = None
+    """The model, if it knows or can bound the likelihood of rows."""
     training_seconds: float | None = None
 
 
@@ -77,7 +80,7 @@ class Diffused(System):
 
     @property
     def training(self) -> str:
-        return _marked(self.recipe.model.model, [asdict(self.recipe.model), asdict(self.recipe.training)])
+        return marked(self.recipe.model.model, [asdict(self.recipe.model), asdict(self.recipe.training)])
 
     @property
     def rows_seen(self) -> int:
@@ -86,7 +89,7 @@ class Diffused(System):
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
         model = self.trained(source, seed, folder)
         tokens = self.recipe.sampling.sample(model, num, generator=generator_of(seed, "samples", 0))
-        return Drawn(tokens, model=model, training_seconds=self.recipe.training.steps * _seconds_a_step(folder))
+        return Drawn(tokens, model=model, training_seconds=self.recipe.training.steps * seconds_a_step(folder))
 
     def trained(self, source: Source, seed: int, folder: Path) -> Diffusion:
         rows = fresh_rows(source, self._rows_a_step, seed)
@@ -112,7 +115,7 @@ class Compared(System):
 
     @property
     def training(self) -> str:
-        return _marked(self.system, asdict(self))
+        return marked(self.system, asdict(self))
 
     @property
     def rows_seen(self) -> int:
@@ -125,7 +128,7 @@ class Compared(System):
         config = RunConfig(self.steps, self.batch_size, seed, save_every=1_000, keep=1)
         learn(system, fresh_rows(source, self.batch_size, seed), config, out=folder, resume=True)
         tokens = system.sample(num, generator_of(seed, "samples", 0))
-        return Drawn(tokens, system.groups(num), training_seconds=self.steps * _seconds_a_step(folder))
+        return Drawn(tokens, system.groups(num), training_seconds=self.steps * seconds_a_step(folder))
 
 
 def fresh_rows(source: Source, num: int, seed: int) -> Batches:
@@ -133,12 +136,12 @@ def fresh_rows(source: Source, num: int, seed: int) -> Batches:
     return lambda step: source.tokens(num, generator_of(seed, "training data", step))
 
 
-def _seconds_a_step(folder: Path) -> float:
+def seconds_a_step(folder: Path) -> float:
     """The mean over the logged steps, which is known even if the training was finished earlier."""
     lines = map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines())
     return mean(line["seconds"] for line in lines if "seconds" in line)
 
 
-def _marked(name: str, settings: Any) -> str:
+def marked(name: str, settings: Any) -> str:
     """A name with a hash of the training's settings, so that another recipe does not resume from its checkpoints."""
     return f"{name} {hashlib.blake2b(json.dumps(settings).encode(), digest_size=4).hexdigest()}"

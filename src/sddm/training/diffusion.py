@@ -30,7 +30,7 @@ from sddm.training.descent import Descent
 from sddm.training.loop import MODEL, SAMPLES, learn
 from sddm.training.rules import Known, Nothing, TimeRule
 
-HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 32, 16
+HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 128, 8
 """How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at more."""
 
 

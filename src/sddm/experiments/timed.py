@@ -1,0 +1,136 @@
+"""Systems that are trained for some minutes on the clock, so that they can be compared at equal time."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sddm import _files
+from sddm.baselines import Autoregressive, AutoregressiveLearner
+from sddm.experiments.corpora import Corpus
+from sddm.experiments.systems import Drawn, Source, System, marked, seconds_a_step
+from sddm.networks import Sizes
+from sddm.recipe import Recipe
+from sddm.training import TrainingConfig, learn
+from sddm.training.batches import Epochs, generator_of
+from sddm.training.descent import Descent
+from sddm.training.diffusion import DiffusionLearner
+from sddm.training.report import METRICS_FILE
+
+WARM, PACED = 4, 12
+"""Steps that are made before the pace is taken, and the steps whose median time it is."""
+POINTS = 8
+"""Evaluations on the way, equally far apart."""
+PACE_FILE = "pace.json"
+
+
+@dataclass(frozen=True)
+class Timed(System):
+    """A system with as many training steps as fit into `minutes` at the pace of this machine.
+
+    The pace is taken from some steps before the training and kept in its folder, so that a training that is interrupted
+    goes on with the same schedule.
+    """
+
+    minutes: float
+
+    def lasting(self, minutes: float) -> Timed:
+        """The same system with another time."""
+        return replace(self, minutes=minutes)
+
+    @property
+    @abstractmethod
+    def config(self) -> TrainingConfig:
+        """How it is trained; the number of steps and the seed are filled in."""
+
+    @abstractmethod
+    def learner(self, source: Corpus, config: TrainingConfig) -> Descent:
+        """What is trained, with fresh weights."""
+
+    @abstractmethod
+    def sample(self, model: Any, num: int, seed: int) -> Any:
+        """Tokens of samples."""
+
+    @property
+    def training(self) -> str:
+        return marked(type(self).__name__, asdict(self))
+
+    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
+        assert isinstance(source, Corpus)
+        steps = self._steps(source, seed, folder)
+        often = max(1, steps // POINTS)
+        config = replace(self.config, steps=steps, seed=seed, evaluate_every=often, save_every=often, keep=1)
+        batches = Epochs(source.train, config.batch_size, seed)
+        model = learn(self.learner(source, config), batches, config, out=folder, resume=True)
+        tokens = self.sample(model, num, seed)
+        return Drawn(tokens, model=model, training_seconds=steps * seconds_a_step(folder))
+
+    def _steps(self, source: Corpus, seed: int, folder: Path) -> int:
+        path = folder / PACE_FILE
+        if not path.exists():
+            config = replace(self.config, seed=seed)
+            learner, batches, took = self.learner(source, config), Epochs(source.train, config.batch_size, seed), []
+            for step in range(WARM + PACED):
+                began = time.monotonic()
+                learner.update(batches(step).to(learner.device), generator_of(seed, "pace", step))
+                took.append(time.monotonic() - began)
+            pace = statistics.median(took[WARM:])
+            folder.mkdir(parents=True, exist_ok=True)
+            _files.write_json(path, {"seconds": pace, "steps": max(POINTS, round(60 * self.minutes / pace))})
+        steps: int = json.loads(path.read_text(encoding="utf-8"))["steps"]
+        return steps
+
+    def curve(self, folder: Path, length: int) -> Iterator[tuple[float, int, float, float]]:
+        """Seconds of training, rows seen, nats of a held-out row and their standard error, on the way."""
+        pace = seconds_a_step(folder)
+        for line in map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()):
+            bits = line.get("bits_per_dim", math.nan), line.get("bits_standard_error", math.nan)
+            as_nats = [length * math.log(2) * value for value in bits]
+            nats = line.get("nats_in_order", line.get("held_out_nats", as_nats[0]))
+            error = line.get("nats_standard_error", line.get("held_out_standard_error", as_nats[1]))
+            if math.isfinite(nats):
+                yield line["step"] * pace, line["step"] * self.config.batch_size, nats, error
+
+
+@dataclass(frozen=True)
+class TimedDiffusion(Timed):
+    """A diffusion by a recipe."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self.recipe.training
+
+    def learner(self, source: Corpus, config: TrainingConfig) -> Descent:
+        diffusion = self.recipe.model.build(source.train, config.seed)
+        return DiffusionLearner(diffusion, config, held_out=source.validation)
+
+    def sample(self, model: Any, num: int, seed: int) -> Any:
+        return self.recipe.sampling.sample(model, num, generator=generator_of(seed, "samples", 0))
+
+
+@dataclass(frozen=True)
+class LeftToRight(Timed):
+    """The left-to-right model."""
+
+    sizes: Sizes = field(default_factory=Sizes)
+    settings: TrainingConfig = field(default_factory=TrainingConfig)
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self.settings
+
+    def learner(self, source: Corpus, config: TrainingConfig) -> Descent:
+        model = Autoregressive.for_data(source.train, self.sizes, config.seed)
+        return AutoregressiveLearner(model, config, held_out=source.validation)
+
+    def sample(self, model: Any, num: int, seed: int) -> Any:
+        return model.sample(num, generator_of(seed, "samples", 0))
