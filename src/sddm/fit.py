@@ -9,7 +9,7 @@ from typing import Any
 from sddm.data import Dataset, load
 from sddm.diffusion import Diffusion
 from sddm.marginals import Energy, MarginalModel, Masked, Restricted
-from sddm.recipe import ModelConfig
+from sddm.recipe import ModelConfig, suited
 from sddm.training import Known, TimeRule, TrainingConfig, train
 
 FEW_POSITIONS: dict[type[MarginalModel], int] = {Masked: 1, Energy: 8}
@@ -63,6 +63,7 @@ def fit(
     else:
         dataset = Dataset.from_tokens(data, num_states)
     rows, apart = dataset.split(held_out, training.seed)
+    architecture, training = suited(architecture, training, rows)
     diffusion = architecture.build(rows, training.seed)
     return train(
         diffusion,

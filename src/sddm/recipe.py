@@ -56,9 +56,10 @@ class ModelConfig:
 
     model: ModelName = "hollow"
     """The kind of network, a transformer except for mlp-energy; docs/models.md says which to choose."""
-    process: ProcessName = "uniform"
+    process: ProcessName | None = None
     """What the noise does to a token: replace it by any value (uniform), by a mask (absorbing), by a neighbouring value
-    (birth-death) or by one not far away (discretized-gaussian)."""
+    (birth-death) or by one not far away (discretized-gaussian). Unless given, absorbing for ordered models and uniform
+    for others."""
     schedule: ScheduleName = "sqrt-cosine"
     """How the speed of the noise changes over time."""
     left: float = 0.02
@@ -75,10 +76,12 @@ class ModelConfig:
     """Share of activations dropped in training."""
     grid: tuple[int, int] | None = None
     """Rows and columns, if the positions are an image: each position then has a vector for its row and its column."""
-    film_blocks: int = 2
-    """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none."""
-    ordered: bool = False
-    """For the hollow model under absorbing noise: learn to be asked from left to right as well, and sample so."""
+    film_blocks: int | None = None
+    """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none. Unless given 2, and
+    0, which stands for a plain readout, for ordered models."""
+    ordered: bool | None = None
+    """For the hollow model under absorbing noise: learn to be asked from left to right as well, and sample so. Unless
+    given, a hollow model of text is ordered if its noise may be absorbing, and others are not."""
     fading: bool = False
     """For energies: predict x_t as the prior times exp(-a f), where a is the share of the data that is left."""
     time_scale: float = TIME_SCALE
@@ -88,7 +91,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("model", "process", "schedule"):
-            _checks.one_of(getattr(self, name), name, choices()[name])
+            if getattr(self, name) is not None:
+                _checks.one_of(getattr(self, name), name, choices()[name])
         for name, most in LARGEST.items():
             value = getattr(self, name)
             if value is not None:
@@ -97,14 +101,16 @@ class ModelConfig:
         _checks.share(self.dropout, "dropout")
         _checks.positive(self.time_scale, "time_scale")
         _checks.positive(self.input_gain, "input_gain")
-        _checks.whole(self.film_blocks, "film_blocks", 0, LARGEST["layers"])
+        if self.film_blocks is not None:
+            _checks.whole(self.film_blocks, "film_blocks", 0, LARGEST["layers"])
         _checks.require(
             not self.fading or self.model in ENERGIES,
             f"fading is for the models {' and '.join(ENERGIES)}, but model is {self.model}.",
         )
         _checks.require(
-            not self.ordered or (self.model, self.process) == ("hollow", "absorbing"),
-            f"ordered is for a hollow model under absorbing noise, but this is {self.model} under {self.process}.",
+            not self.ordered or (self.model == "hollow" and self.process in (None, "absorbing")),
+            f"ordered is for a hollow model under absorbing noise, but this is {self.model} under "
+            f"{self.process or 'absorbing'}.",
         )
         _checks.require(
             self.model != "mlp-energy" or (self.heads, self.mlp, self.dropout, self.grid) == (None, None, 0, None),
@@ -138,7 +144,7 @@ class ModelConfig:
 
         num_tokens: how much data there is, which decides the sizes that are not given.
         """
-        kind: Any = PROCESSES[self.process]
+        kind: Any = PROCESSES[self.process or ("absorbing" if self.ordered else "uniform")]
         process: Process = kind(num_states, SCHEDULES[self.schedule]()).leaving(self.left)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -151,7 +157,8 @@ class ModelConfig:
             model: MarginalModel = Energy.mlp(process, length, **options)
         else:
             if self.model not in ENERGIES:
-                options["film_blocks"] = self.film_blocks
+                usual = 0 if self.ordered else 2
+                options["film_blocks"] = usual if self.film_blocks is None else self.film_blocks
             at = length if self.grid is None else None
             model = MODELS[self.model].for_process(process, at, self.grid, dropout=self.dropout, **options)
         if isinstance(model, Hollow) and self.ordered:
@@ -159,6 +166,18 @@ class ModelConfig:
         if isinstance(model, Energy) and self.fading:
             return Energy(model.network, implicit=False, fading=True)
         return model
+
+
+def suited(model: ModelConfig, training: TrainingConfig, data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
+    """The same options, and what was not given chosen for these data: a hollow model of text learns from left to right
+    as well (`ordered`), and ordered models are trained by Muon. docs/models.md says why."""
+    if model.ordered is None:
+        able = model.model == "hollow" and model.process in (None, "absorbing")
+        plain = training.loss is None and training.pool is None and training.noise_weight == 0
+        model = replace(model, ordered=data.codec.sequence and able and plain)
+    if training.optimizer is None:
+        training = replace(training, optimizer="muon" if model.ordered and not training.shard else "adamw")
+    return model, replace(training, learning_rate=training.peak)
 
 
 @dataclass(frozen=True)

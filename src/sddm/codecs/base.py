@@ -56,6 +56,8 @@ class Codec(Configurable, ABC):
     """How many tokens there are."""
     sizes: list[int] | None = None
     """How many values each position has; None if each has `num_states`."""
+    sequence: bool = False
+    """Whether the positions are one after the other, as the characters of a text are."""
     preview: int = 16
     """How many samples a preview shows."""
     network: nn.Module | None = None

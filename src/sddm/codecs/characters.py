@@ -24,6 +24,8 @@ class Characters(Codec):
     ['ab', 'ccc']
     """
 
+    sequence = True
+
     def __init__(self, alphabet: str, padded: bool) -> None:
         _checks.require(
             isinstance(alphabet, str) and len(set(alphabet)) == len(alphabet),

@@ -16,7 +16,7 @@ from sddm.commands.runs import Flat
 from sddm.data import load
 from sddm.errors import StoppedError
 from sddm.fit import few_positions
-from sddm.recipe import ModelConfig
+from sddm.recipe import ModelConfig, suited
 from sddm.training import TrainingConfig, train
 from sddm.training.devices import accelerator, check_alike, claimed, on_main
 from sddm.training.diffusion import check_config
@@ -58,8 +58,10 @@ def run(command: TrainCommand) -> None:
     seed = command.training.seed
     data = load(command.data, window=command.window, key=command.key, seed=seed)
     rows, apart = data.split(command.held_out, seed)
-    diffusion = command.architecture.build(rows, seed)
-    training = few_positions(diffusion, command.training)
+    architecture, training = suited(command.architecture, command.training, rows)
+    command = replace(command, architecture=architecture, training=training)
+    diffusion = architecture.build(rows, seed)
+    training = few_positions(diffusion, training)
     check_config(training, diffusion, data.length)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     shares = processes * training.accumulate

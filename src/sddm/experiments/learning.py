@@ -128,14 +128,15 @@ class Learning(Experiment[Learned]):
 def recipes(minutes: float) -> dict[str, Timed]:
     """The left-to-right model, trained as usual and by our optimizer, and diffusions."""
     ordered = ModelConfig(process="absorbing", ordered=True, width=128, layers=3, film_blocks=0)
-    independent, usual = replace(ordered, ordered=False), ModelConfig(width=128, layers=3)
+    independent = replace(ordered, ordered=False)
+    usual = ModelConfig(process="uniform", width=128, layers=3, film_blocks=2)
     cross_entropy, sampling = replace(MUON, loss="x0-cross-entropy"), SamplingConfig(steps=64)
     return {
         "left to right, AdamW": LeftToRight(minutes, settings=TrainingConfig(learning_rate=2e-3)),
         "left to right, Muon": LeftToRight(minutes, settings=MUON),
         "ordered hollow": TimedDiffusion(minutes, Recipe(ordered, MUON)),
         "hollow, absorbing": TimedDiffusion(minutes, Recipe(independent, cross_entropy, sampling)),
-        "hollow, uniform, AdamW": TimedDiffusion(minutes, Recipe(usual, TrainingConfig(), sampling)),
+        "hollow, uniform, AdamW": TimedDiffusion(minutes, Recipe(usual, TrainingConfig(learning_rate=1e-3), sampling)),
     }
 
 

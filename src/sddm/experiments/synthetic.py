@@ -48,7 +48,7 @@ PAPER = {
 """The paper's figures by row, in the order of `DENSITIES`."""
 
 ENERGY_MLP = Recipe(
-    ModelConfig(model="mlp-energy", fading=True, time_scale=10.0, input_gain=4.0),
+    ModelConfig("mlp-energy", "uniform", fading=True, time_scale=10.0, input_gain=4.0, film_blocks=2),
     TrainingConfig(
         steps=2_400,
         batch_size=1_024,
@@ -65,7 +65,9 @@ ENERGY_MLP = Recipe(
 )
 TRANSFORMER = replace(
     ENERGY_MLP.but(training={"batch_size": 256, "learning_rate": 1e-2, "num_positions": None}),
-    model=ModelConfig(width=32, layers=3, heads=2, mlp=128, time_scale=10.0, input_gain=25.0, film_blocks=1),
+    model=ModelConfig(
+        process="uniform", width=32, layers=3, heads=2, mlp=128, time_scale=10.0, input_gain=25.0, film_blocks=1
+    ),
 )
 # A pass predicts one position, not 32. So gradients are noisier, and the learning rate is lower.
 MASKED = TRANSFORMER.but(model={"model": "masked"}, training={"steps": 6000, "learning_rate": 4e-3, "num_positions": 1})

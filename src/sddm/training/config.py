@@ -29,6 +29,10 @@ MAX_SEED = 2**63 - 1
 """The largest seed; torch's generators take no more than 64 bits."""
 
 
+RATES = {"adamw": 1e-3, "muon": 5e-3}
+"""Learning rates unless one is given."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """How long any learner is trained, and what the run writes."""
@@ -65,12 +69,13 @@ class RunConfig:
 class TrainingConfig(RunConfig):
     """How to train."""
 
-    learning_rate: float = 1e-3
-    """Peak learning rate, reached after the warm-up."""
+    learning_rate: float | None = None
+    """Peak learning rate, reached after the warm-up: 0.001 for adamw and 0.005 for muon unless given."""
     decay: DecayName = "cosine"
     """How the learning rate falls after the warm-up: along a cosine or a line to 0, or not at all (constant)."""
-    optimizer: OptimizerName = "adamw"
-    """muon: weight matrices move along the orthogonal factor of their momentum, which may need fewer steps."""
+    optimizer: OptimizerName | None = None
+    """muon: weight matrices move along the orthogonal factor of their momentum, which may need fewer steps. Muon for
+    ordered models and adamw for others unless given."""
     warmup: float = 0.02
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = 1e-6
@@ -122,7 +127,8 @@ class TrainingConfig(RunConfig):
             _checks.whole(self.pool, "pool", self.batch_size, MAX_BATCH_SIZE)
         if self.loss is not None:
             _checks.one_of(self.loss, "loss", LOSSES)
-        _checks.one_of(self.optimizer, "optimizer", OPTIMIZERS)
+        if self.optimizer is not None:
+            _checks.one_of(self.optimizer, "optimizer", OPTIMIZERS)
         _checks.one_of(self.decay, "decay", DECAYS)
         _checks.instance(self.time_rule, TimeRule, "times")
         _checks.require(
@@ -133,7 +139,7 @@ class TrainingConfig(RunConfig):
             not (self.shard and self.optimizer == "muon"),
             "shard splits weights between processes, but muon needs whole matrices. Leave one of them out.",
         )
-        _checks.positive(self.learning_rate, "learning_rate")
+        _checks.positive(self.peak, "learning_rate")
         _checks.positive(self.clip, "clip")
         _checks.require(0 <= self.in_order <= 1, f"in_order must lie in [0, 1], but it is {self.in_order}.")
         _checks.share(self.warmup, "warmup")
@@ -143,6 +149,13 @@ class TrainingConfig(RunConfig):
         _checks.require(
             0 <= self.weight_decay < math.inf, f"weight_decay must be at least 0, but it is {self.weight_decay}."
         )
+
+    @property
+    def peak(self) -> float:
+        """The largest learning rate."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return RATES[self.optimizer or "adamw"]
 
     def rate_at(self, step: int) -> float:
         """The learning rate of this step, as a share of the peak."""

@@ -47,10 +47,10 @@ class Descent(Learner):
             if config.shard and processes > 1
             else self.accelerator.prepare_model(forward)
         )
-        self._optimizer = OPTIMIZERS[config.optimizer](module, config.learning_rate, config.weight_decay)
+        self._optimizer = OPTIMIZERS[config.optimizer or "adamw"](module, config.peak, config.weight_decay)
         self.average: EMA = EMA(module.parameters(), config.ema, config.ema_share)
         self.advice = (
-            f"Train again with a smaller --learning-rate than {config.learning_rate:g}, or a longer --warmup than "
+            f"Train again with a smaller --learning-rate than {config.peak:g}, or a longer --warmup than "
             f"{config.warmup:g}."
         )
 
@@ -93,7 +93,7 @@ class Descent(Learner):
         norm = float(whole(nn.utils.clip_grad_norm_(self.module.parameters(), config.clip)))
         if math.isfinite(norm):
             for group in self._optimizer.param_groups:
-                group["lr"] = config.learning_rate * config.rate_at(self.average.steps)
+                group["lr"] = config.peak * config.rate_at(self.average.steps)
             self._optimizer.step()
             self.average.update()
         return {"loss": float(total), "gradient_norm": norm}
