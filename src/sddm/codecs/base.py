@@ -79,9 +79,9 @@ class Codec(Configurable, ABC):
         """Readers of a folder, by the ending of its files: functions of the list of their paths."""
         return {}
 
-    @abstractmethod
     def writers(self) -> Writers:
         """How samples are written."""
+        return {".npy": lambda tokens, path: write_array(tokens.numpy(), path)}
 
     def condition_readers(self) -> ConditionReaders:
         """How rows of tokens and blanks are read."""
@@ -193,10 +193,6 @@ class Codec(Configurable, ABC):
             f"A prefix cannot be given for {type(self).__name__.lower()}, whose positions are not a sequence. "
             f"Give a condition file ({', '.join(self.condition_readers())})."
         )
-
-
-def write_tokens(tokens: Tokens, path: Path) -> None:
-    write_array(tokens.numpy(), path)
 
 
 def beginning(row: list[int], length: int) -> Tokens:

@@ -13,7 +13,7 @@ from jaxtyping import Integer, UInt32
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning, write_tokens
+from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
 from sddm.formats.text import read_lines, read_sequences
 
 
@@ -96,7 +96,7 @@ class Characters(Codec):
         return ["".join(self.alphabet[token] for token in row) for row in rows]
 
     def writers(self) -> Writers:
-        return {".txt": self._write_text, ".npy": write_tokens}
+        return {".txt": self._write_text, **super().writers()}
 
     def _write_text(self, tokens: Tokens, path: Path) -> None:
         samples = self.decode(tokens)

@@ -9,7 +9,7 @@ import torch
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, write_tokens
+from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
 from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
 
 
@@ -22,6 +22,10 @@ class Columns(Codec):
             0 < len(self.names) == len(self.values) == len(set(self.names)),
             f"names must hold one name for each column of values, all different, but it holds {shown(self.names)} "
             f"for {len(self.values)} columns.",
+        )
+        _checks.require(
+            len(self.names) <= MAX_LENGTH,
+            f"The table has {len(self.names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
         )
         for name, column in zip(self.names, self.values, strict=True):
             _checks.require(
@@ -71,7 +75,7 @@ class Columns(Codec):
         return {
             ".csv": lambda tokens, path: write_csv(self.names, self.decode(tokens), path),
             ".parquet": lambda tokens, path: write_parquet(self.names, self.decode(tokens), path),
-            ".npy": write_tokens,
+            **super().writers(),
         }
 
     def condition_readers(self) -> ConditionReaders:
