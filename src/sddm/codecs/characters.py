@@ -25,14 +25,10 @@ class Characters(Codec):
     """
 
     def __init__(self, alphabet: str, padded: bool) -> None:
-        _checks.require(
-            isinstance(alphabet, str) and len(set(alphabet)) == len(alphabet),
-            f"alphabet must be a text of characters that all differ, but it is {shown(alphabet)}.",
-        )
-        _checks.require(
-            len(alphabet) + bool(padded) >= 2 and alphabet != "",
-            f"alphabet must hold at least two characters to choose from, but it is {alphabet!r}.",
-        )
+        if not isinstance(alphabet, str) or len(set(alphabet)) != len(alphabet):
+            raise ValueError(f"alphabet must be a text of characters that all differ, but it is {shown(alphabet)}.")
+        if len(alphabet) + bool(padded) < 2 or alphabet == "":
+            raise ValueError(f"alphabet must hold at least two characters to choose from, but it is {alphabet!r}.")
         self.alphabet, self.padded, self.pad = alphabet, padded, len(alphabet)
         self.num_states = len(alphabet) + padded
         self.blank = next((mark for mark in "_▁" if mark not in alphabet), None)

@@ -28,9 +28,8 @@ class Columns(Codec):
             f"The table has {len(self.names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
         )
         for name, column in zip(self.names, self.values, strict=True):
-            _checks.require(
-                len(set(column)) == len(column) > 0, f"The values of column {name!r} must differ: {shown(column)}."
-            )
+            if not len(set(column)) == len(column) > 0:
+                raise ValueError(f"The values of column {name!r} must differ: {shown(column)}.")
             _checks.require(
                 len(column) > 1,
                 f"Column {name!r} has only one value, {column[0]!r}: there is nothing to learn in it. Drop it.",
@@ -41,10 +40,8 @@ class Columns(Codec):
 
     def encode(self, values: Sequence[Sequence[str]]) -> Tokens:
         columns = list(zip(*values, strict=True))
-        _checks.require(
-            len(columns) == len(self.names),
-            f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.",
-        )
+        if len(columns) != len(self.names):
+            raise ValueError(f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.")
         for d, column in enumerate(columns):
             for value in set(column):  # tables are long: check each value once, not in every row
                 self._token(d, value)
