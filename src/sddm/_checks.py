@@ -37,7 +37,6 @@ def tensor(value: Any, name: str) -> Tensor:
 
 
 def instance(value: Kind, kind: type, name: str) -> Kind:
-    """Check that a value is of one of the library's own classes."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be an sddm {kind.__name__}, but it is a {type(value).__name__}.")
     return value
@@ -50,12 +49,9 @@ def floating_dtype(dtype: Any, name: str = "dtype") -> torch.dtype:
 
 
 def batch_shape(shape: Any, name: str) -> Sequence[int]:
-    """Check a shape (batch, dim)."""
     sizes = shape if isinstance(shape, (tuple, list)) else ()
-    require(
-        len(sizes) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes),
-        f"{name} must be (batch, dim), two whole numbers of at least 1, but it is {shape!r}.",
-    )
+    if len(sizes) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes):
+        raise ValueError(f"{name} must be (batch, dim), two whole numbers of at least 1, but it is {shape!r}.")
     return sizes
 
 
@@ -150,10 +146,8 @@ def probabilities(p: Any, num_states: int, name: str) -> Tensor:
     p = tensor(p, name)
     if not p.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor of probabilities, but it is of {p.dtype}.")
-    require(
-        p.ndim == 3 and p.shape[-1] == num_states,
-        f"{name} must have shape (batch, dim, {num_states}), but it has shape {tuple(p.shape)}.",
-    )
+    if p.ndim != 3 or p.shape[-1] != num_states:
+        raise ValueError(f"{name} must have shape (batch, dim, {num_states}), but it has shape {tuple(p.shape)}.")
     require(p.numel() > 0, f"{name} is empty: it has shape {tuple(p.shape)}. Give at least one row and one position.")
     low, total = float(p.detach().min()), float(p.detach().sum())
     require(total == total and abs(total) != float("inf"), f"{name} holds NaN or infinite values.")
@@ -164,15 +158,12 @@ def probabilities(p: Any, num_states: int, name: str) -> Tensor:
 def law(p: Tensor, num: int, name: str) -> Tensor:
     """Check `num` probabilities that sum to 1, and remove what rounding left of the sum."""
     require(tuple(p.shape) == (num,), f"{name} must have shape ({num},), but it has shape {tuple(p.shape)}.")
-    require(
-        bool((p >= 0).all()) and abs(float(p.sum()) - 1) < 1e-6,
-        f"{name} must be a probability law: numbers of at least 0 that sum to 1.",
-    )
+    if not (p >= 0).all() or abs(float(p.sum()) - 1) >= 1e-6:
+        raise ValueError(f"{name} must be a probability law: numbers of at least 0 that sum to 1.")
     return p / p.sum()
 
 
 def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = None) -> Tensor:
-    """Check a boolean mask of exactly this shape."""
     mask = tensor(mask, name)
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be of dtype torch.bool, but it is of {mask.dtype}. Use {name}.bool().")
@@ -205,10 +196,8 @@ def positions(value: Any, batch: int, length: int, name: str = "positions", *, d
     require(low >= 0 and high < length, f"{name} must lie in 0 .. {length - 1}, but they span {low} to {high}.")
     if value.shape[1] > 1:
         ordered = value.sort(dim=1).values
-        require(
-            bool((ordered[:, 1:] != ordered[:, :-1]).all()),
-            f"{name} repeats a position within a row; draw them without replacement.",
-        )
+        if (ordered[:, 1:] == ordered[:, :-1]).any():
+            raise ValueError(f"{name} repeats a position within a row; draw them without replacement.")
     return value
 
 
@@ -222,19 +211,16 @@ def whole(value: Any, name: str, least: int, most: int | None = None) -> int:
 
 
 def one_of(value: Any, name: str, table: Collection[str]) -> None:
-    """Check a name of a table."""
     require(value in table, f"{name} must be one of {', '.join(table)}, but it is {value!r}.")
 
 
 def positive(value: Any, name: str) -> float:
-    """Check a finite number above zero."""
     number = finite(value, name)
     require(number > 0, f"{name} must be above 0, but it is {number:g}.")
     return number
 
 
 def finite(value: Any, name: str) -> float:
-    """Check a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, but it is {value!r} of type {type(value).__name__}.")
     number = float(value)

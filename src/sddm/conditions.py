@@ -45,9 +45,8 @@ class Condition:
     def from_prefix(cls, prefix: Int[Tensor, "*rows given"], length: int) -> Condition:
         """The first tokens are given; `length` is that of the whole sample."""
         prefix = _checks.tensor(prefix, "prefix")
-        _checks.require(
-            prefix.ndim in (1, 2), f"prefix must have shape (given,) or (num, given), but has {tuple(prefix.shape)}."
-        )
+        if prefix.ndim not in (1, 2):
+            raise ValueError(f"prefix must have shape (given,) or (num, given), but has {tuple(prefix.shape)}.")
         _checks.whole(length, "length", 1)
         _checks.require(
             prefix.shape[-1] < length,
@@ -80,10 +79,8 @@ class Condition:
     ) -> tuple[Bool[Tensor, "num dim"], Int[Tensor, "num dim"]]:
         """Mask and values for `num` samples, checked against the model."""
         require = _checks.require
-        require(
-            self.mask.shape[-1] == length,
-            f"condition has {self.mask.shape[-1]} positions, but the samples have {length}.",
-        )
+        if self.mask.shape[-1] != length:
+            raise ValueError(f"condition has {self.mask.shape[-1]} positions, but the samples have {length}.")
         require(
             self.mask.ndim == 1 or self.mask.shape[0] == num,
             f"condition has {self.mask.shape[0]} rows, but {num} samples were asked for. "

@@ -38,12 +38,8 @@ class Configurable:
         return kept
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{k}={_short(v)}" for k, v in self.arguments.items())
-        return f"{type(self).__name__}({inside})"
-
-
-def _short(value: Any) -> str:
-    return f"tensor{tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        short = {k: f"tensor{tuple(v.shape)}" if isinstance(v, Tensor) else repr(v) for k, v in self.arguments.items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in short.items())})"
 
 
 def describe(value: Any, names: Mapping[type, str]) -> Any:
@@ -56,8 +52,7 @@ def describe(value: Any, names: Mapping[type, str]) -> Any:
             )
         return {"type": names[type(value)], **{k: describe(v, names) for k, v in value.arguments.items()}}
     if is_dataclass(value) and type(value) in names:
-        parts = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {"type": names[type(value)], **{k: describe(v, names) for k, v in parts.items()}}
+        return {"type": names[type(value)], **{f.name: describe(getattr(value, f.name), names) for f in fields(value)}}
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, (list, tuple)):
@@ -74,10 +69,8 @@ def build(description: Any, classes: Mapping[str, type]) -> Any:
     if isinstance(description, Mapping):
         name = description.get("type")
         if not isinstance(name, str) or name not in classes:
-            known = ", ".join(sorted(classes))
-            raise ValueError(f"The config names an unknown type {name!r}. Known are: {known}.")
-        arguments = {k: build(v, classes) for k, v in description.items() if k != "type"}
-        return classes[name](**arguments)
+            raise ValueError(f"The config names an unknown type {name!r}. Known are: {', '.join(sorted(classes))}.")
+        return classes[name](**{k: build(v, classes) for k, v in description.items() if k != "type"})
     return description
 
 

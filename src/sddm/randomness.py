@@ -34,15 +34,12 @@ class Randomness(Protocol):
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Float64 uniforms in [0, 1) of this shape; the first axis is the batch."""
-        ...
 
     def poisson(self, mean: Tensor) -> Tensor:
         """Poisson counts with these means; the first axis is the batch."""
-        ...
 
     def of(self, rows: Int[Tensor, "rows"]) -> Randomness:
         """The source for some rows of the batch."""
-        ...
 
 
 class Stream:
@@ -148,8 +145,7 @@ def categorical(weights: Float[Tensor, "*shape states"], randomness: Randomness)
 
     The weights need not be normalised. States of weight 0 are never drawn; a row of zeros is an error of the caller.
     """
-    uniforms = randomness.uniform(weights.shape[:-1], weights.device)
-    return invert_cdf(weights, uniforms)
+    return invert_cdf(weights, randomness.uniform(weights.shape[:-1], weights.device))
 
 
 def invert_cdf(weights: Float[Tensor, "*shape states"], uniforms: Float64[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:

@@ -149,16 +149,16 @@ class Exponential(Schedule):
         self.low = _checks.positive(low, "low")
         self.high = _checks.positive(high, "high")
         _checks.require(self.high > self.low, f"high must be above low={self.low:g}, but it is {self.high:g}.")
+        self._log_ratio = math.log(self.high / self.low)
 
     def rate(self, t: Time) -> Float64[Tensor, "*shape"]:
-        log_ratio = math.log(self.high / self.low)
-        return self.low**2 * log_ratio * torch.exp(2 * log_ratio * _float64(t))
+        return self.low**2 * self._log_ratio * torch.exp(2 * self._log_ratio * _float64(t))
 
     def primitive(self, t: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
-        return self.low**2 / 2 * torch.expm1(2 * math.log(self.high / self.low) * t)
+        return self.low**2 / 2 * torch.expm1(2 * self._log_ratio * t)
 
     def _inverse(self, integral: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
-        return torch.log1p(2 * integral / self.low**2) / (2 * math.log(self.high / self.low))
+        return torch.log1p(2 * integral / self.low**2) / (2 * self._log_ratio)
 
     def scaled(self, factor: float) -> Exponential:
         root = math.sqrt(_checks.positive(factor, "factor"))

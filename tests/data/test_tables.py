@@ -12,6 +12,7 @@ from enumerated import seeded
 from sddm.codecs import Columns
 from sddm.data import Dataset
 from sddm.metrics import cramers_v
+from sddm.samplers import Sweep
 
 
 def table(num):
@@ -28,11 +29,13 @@ def table(num):
 
 @pytest.mark.usefixtures("at_full_speed")
 def test_a_table_of_categories_is_learnt_with_its_associations_and_no_impossible_value():
+    """Measured on as many rows of data as there are samples: V itself is lower for fewer rows of 300 towns."""
     data = table(20_000)
-    sizes = {"width": 64, "layers": 1, "heads": 2, "mlp": 128}
-    model = sddm.fit(data, steps=1000, batch_size=256, learning_rate=3e-3, **sizes, progress=False)
-    made = model.sample(5_000, steps=50, seed=0, progress=False)
-    truth = cramers_v(data.tokens[:])
+    sizes = {"width": 32, "layers": 1, "heads": 2, "mlp": 64, "film_blocks": 1}
+    training = {"steps": 300, "batch_size": 256, "learning_rate": 1e-2, "pool": 2048, "evaluate_every": 10**9}
+    model = sddm.fit(data, held_out=0.02, **sizes, **training, progress=False)
+    made = model.sample(5_000, steps=16, sampler=Sweep(), seed=0, progress=False)
+    truth = cramers_v(data.tokens[: len(made)])
     assert truth[0, 1] > 0.5
     assert truth[1, 2] > 0.7
     assert float((cramers_v(made) - truth).abs().max()) < 0.05

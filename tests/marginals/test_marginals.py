@@ -368,6 +368,15 @@ COMPILED = {
 }
 
 
+@pytest.fixture
+def quick_compiler():
+    """No processes to compile in, and no test programs for the vector instructions that the processor says it has."""
+    from torch._inductor import config  # slow to import
+
+    with config.patch({"compile_threads": 1, "cpp.vec_isa_ok": True}):
+        yield
+
+
 def compiled(diffusion, backend):
     """The same diffusion with a compiled network; an energy is compiled where the models call it."""
     other = copy.deepcopy(diffusion)
@@ -382,7 +391,7 @@ def compiled(diffusion, backend):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_compiled_model_says_the_same_and_does_not_look_at_the_token_either(
-    without_annotation_checks, monkeypatch, name
+    without_annotation_checks, quick_compiler, monkeypatch, name
 ):
     """One kind goes through the whole compiler, the others through its tracing and its gradients."""
     torch._dynamo.reset()

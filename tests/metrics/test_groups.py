@@ -49,9 +49,9 @@ def samples_of_chains(seed):
 def simulations():
     """Values and errors, over and over: of samples of chains against draws of the same law and of another."""
     found = {}
-    for name, law in (("same", LAW), ("other", OTHER)):
-        for seed in range(REPEATS):
-            x, chain = samples_of_chains(seed)
+    for seed in range(REPEATS):
+        x, chain = samples_of_chains(seed)
+        for name, law in (("same", LAW), ("other", OTHER)):
             y = draw_states(law, 1_000, 2, DIM, REPEATS + seed)
             for metric, of in METRICS.items():
                 for groups in (chain, None):

@@ -81,9 +81,9 @@ class Codec(Configurable, ABC):
         """Readers of a folder, by the ending of its files: functions of the list of their paths."""
         return {}
 
-    @abstractmethod
     def writers(self) -> Writers:
         """How samples are written."""
+        return {".npy": lambda tokens, path: write_array(tokens.numpy(), path)}
 
     def condition_readers(self) -> ConditionReaders:
         """How rows of tokens and blanks are read."""
@@ -146,21 +146,13 @@ class Codec(Configurable, ABC):
             self.check_sizes(tokens.amax(dim=0).tolist())
         return tokens.cpu()
 
-    def check_range(self, low: int, high: int) -> None:
-        """Check that the smallest and the largest of some tokens have a meaning."""
-        _checks.require(
-            low >= 0 and high < self.num_states,
-            f"tokens must hold tokens from 0 to {self.num_states - 1}, but it holds values from {low} to {high}.",
-        )
-
     def check_sizes(self, highest: list[int]) -> None:
         """Check that the largest token at each position has a meaning there."""
         sizes = self.sizes or []
         _checks.require(len(highest) == len(sizes), f"tokens has {len(highest)} positions, but data have {len(sizes)}.")
         for d, (token, size) in enumerate(zip(highest, sizes, strict=True)):
-            _checks.require(
-                token < size, f"tokens holds {token} at position {d}, which has values 0 to {size - 1} only."
-            )
+            if token >= size:
+                raise ValueError(f"tokens holds {token} at position {d}, which has values 0 to {size - 1} only.")
 
     def write(self, tokens: Tokens, path: Path) -> None:
         """Decode samples into a file whose format is chosen by the ending of its path."""
@@ -195,10 +187,6 @@ class Codec(Configurable, ABC):
             f"A prefix cannot be given for {type(self).__name__.lower()}, whose positions are not a sequence. "
             f"Give a condition file ({', '.join(self.condition_readers())})."
         )
-
-
-def write_tokens(tokens: Tokens, path: Path) -> None:
-    write_array(tokens.numpy(), path)
 
 
 def beginning(row: list[int], length: int) -> Tokens:

@@ -13,7 +13,7 @@ from jaxtyping import Integer, UInt32
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning, write_tokens
+from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
 from sddm.formats.text import read_lines, read_sequences
 
 
@@ -27,14 +27,10 @@ class Characters(Codec):
     sequence = True
 
     def __init__(self, alphabet: str, padded: bool) -> None:
-        _checks.require(
-            isinstance(alphabet, str) and len(set(alphabet)) == len(alphabet),
-            f"alphabet must be a text of characters that all differ, but it is {shown(alphabet)}.",
-        )
-        _checks.require(
-            len(alphabet) + bool(padded) >= 2 and alphabet != "",
-            f"alphabet must hold at least two characters to choose from, but it is {alphabet!r}.",
-        )
+        if not isinstance(alphabet, str) or len(set(alphabet)) != len(alphabet):
+            raise ValueError(f"alphabet must be a text of characters that all differ, but it is {shown(alphabet)}.")
+        if len(alphabet) + bool(padded) < 2 or alphabet == "":
+            raise ValueError(f"alphabet must hold at least two characters to choose from, but it is {alphabet!r}.")
         self.alphabet, self.padded, self.pad = alphabet, padded, len(alphabet)
         self.num_states = len(alphabet) + padded
         self.blank = next((mark for mark in "_▁" if mark not in alphabet), None)
@@ -100,7 +96,7 @@ class Characters(Codec):
         return ["".join(self.alphabet[token] for token in row) for row in rows]
 
     def writers(self) -> Writers:
-        return {".txt": self._write_text, ".npy": write_tokens}
+        return {".txt": self._write_text, **super().writers()}
 
     def _write_text(self, tokens: Tokens, path: Path) -> None:
         samples = self.decode(tokens)

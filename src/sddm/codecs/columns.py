@@ -9,7 +9,7 @@ import torch
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, write_tokens
+from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
 from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
 
 
@@ -23,10 +23,13 @@ class Columns(Codec):
             f"names must hold one name for each column of values, all different, but it holds {shown(self.names)} "
             f"for {len(self.values)} columns.",
         )
+        _checks.require(
+            len(self.names) <= MAX_LENGTH,
+            f"The table has {len(self.names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
+        )
         for name, column in zip(self.names, self.values, strict=True):
-            _checks.require(
-                len(set(column)) == len(column) > 0, f"The values of column {name!r} must differ: {shown(column)}."
-            )
+            if not len(set(column)) == len(column) > 0:
+                raise ValueError(f"The values of column {name!r} must differ: {shown(column)}.")
             _checks.require(
                 len(column) > 1,
                 f"Column {name!r} has only one value, {column[0]!r}: there is nothing to learn in it. Drop it.",
@@ -37,10 +40,8 @@ class Columns(Codec):
 
     def encode(self, values: Sequence[Sequence[str]]) -> Tokens:
         columns = list(zip(*values, strict=True))
-        _checks.require(
-            len(columns) == len(self.names),
-            f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.",
-        )
+        if len(columns) != len(self.names):
+            raise ValueError(f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.")
         for d, column in enumerate(columns):
             for value in set(column):  # tables are long: check each value once, not in every row
                 self._token(d, value)
@@ -71,7 +72,7 @@ class Columns(Codec):
         return {
             ".csv": lambda tokens, path: write_csv(self.names, self.decode(tokens), path),
             ".parquet": lambda tokens, path: write_parquet(self.names, self.decode(tokens), path),
-            ".npy": write_tokens,
+            **super().writers(),
         }
 
     def condition_readers(self) -> ConditionReaders:

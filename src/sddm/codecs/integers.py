@@ -78,10 +78,8 @@ class Integers(Codec):
     def _token(self, value: int, source: str) -> int:
         blank = min(self.offset, 0) - 1
         low, high = self.offset, self.offset + self.num_states - 1
-        _checks.require(
-            value == blank or low <= value <= high,
-            f"{source!r} holds {value}, but the numbers are {low} to {high}, and {blank} is a blank.",
-        )
+        if value != blank and not low <= value <= high:
+            raise ValueError(f"{source!r} holds {value}, but the numbers are {low} to {high}, and {blank} is a blank.")
         return BLANK if value == blank else value - self.offset
 
 

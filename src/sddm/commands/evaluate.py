@@ -60,16 +60,14 @@ class EvaluateCommand:
             if getattr(self, name) is not None:
                 _checks.whole(getattr(self, name), name, least, MOST.get(name))
         check_times(self.num_times)
-        _checks.require(
-            self.samples == 0 or self.samples >= 4, f"samples must be 0 or at least 4, but it is {self.samples}."
-        )
+        if 0 < self.samples < 4:
+            raise ValueError(f"samples must be 0 or at least 4, but it is {self.samples}.")
         _checks.require(
             self.data is not None or (self.window is None and self.key is None),
             "window and key say how a file is read. Name the file with --data.",
         )
-        _checks.require(
-            self.out is None or self.out.suffix == ".json", f"out must end in .json, but it is {str(self.out)!r}."
-        )
+        if self.out is not None and self.out.suffix != ".json":
+            raise ValueError(f"out must end in .json, but it is {str(self.out)!r}.")
 
 
 def run(command: EvaluateCommand) -> dict[str, Any]:
@@ -116,18 +114,14 @@ def _data(command: EvaluateCommand) -> Dataset:
     folder = Path(command.run)
     if command.data is not None:
         return load(command.data, window=command.window, key=command.key, seed=command.seed + 1_000_000)
-    _checks.require(
-        (folder / runs.RUN_FILE).is_file(),
-        "data must be given with --data: this model does not know what was held out.",
-    )
+    if not (folder / runs.RUN_FILE).is_file():
+        raise ValueError("data must be given with --data: this model does not know what was held out.")
     value = runs.recorded(folder)
     options = value["options"]
     seed = options["training"]["seed"]
     data = load(options["data"], window=options["window"], key=options["key"], seed=seed)
-    _checks.require(
-        data.fingerprint() == value["data"]["fingerprint"],
-        f"{options['data']!r} is not what it was when the run was started. Name the data with --data.",
-    )
+    if data.fingerprint() != value["data"]["fingerprint"]:
+        raise ValueError(f"{options['data']!r} is not what it was when the run was started. Name the data with --data.")
     return data.split(options["held_out"], seed)[1]
 
 

@@ -37,10 +37,8 @@ class ReproduceCommand:
     """Folder for checkpoints and samples on the way."""
 
     def __post_init__(self) -> None:
-        _checks.require(
-            self.experiment in EXPERIMENTS,
-            f"There is no experiment {self.experiment!r}. Choose one of {', '.join(EXPERIMENTS)}.",
-        )
+        if self.experiment not in EXPERIMENTS:
+            raise ValueError(f"There is no experiment {self.experiment!r}. Choose one of {', '.join(EXPERIMENTS)}.")
         _checks.whole(self.repeats, "repeats", 1, 1_000)
 
 

@@ -88,9 +88,8 @@ def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusi
 def check_place(path: Path) -> None:
     """Check that the folders on the way to a path are folders, as far as they exist."""
     above = next((parent for parent in path.parents if parent.exists()), Path())
-    _checks.require(
-        above.is_dir(), f"{str(path)!r} cannot be made, as {str(above)!r} is a file. Name another place with --out."
-    )
+    if not above.is_dir():
+        raise ValueError(f"{str(path)!r} cannot be made, as {str(above)!r} is a file. Name another place with --out.")
 
 
 def check_file_place(path: Path) -> None:

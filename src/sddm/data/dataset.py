@@ -56,7 +56,11 @@ class Dataset:
             f"{self.name} has {self.num_states} states, but at most {MAX_STATES} are possible. "
             "Number the values that occur from 0 without gaps.",
         )
-        self.codec.check_range(self.tokens.low, self.tokens.high)
+        low, high = self.tokens.low, self.tokens.high
+        _checks.require(
+            low >= 0 and high < self.num_states,
+            f"tokens must hold tokens from 0 to {self.num_states - 1}, but it holds values from {low} to {high}.",
+        )
         if self.codec.sizes is not None:
             self.codec.check_sizes(self.tokens.highest().tolist())
         _checks.require(

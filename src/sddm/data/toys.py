@@ -112,10 +112,8 @@ class Toy:
     length = LENGTH
 
     def __post_init__(self) -> None:
-        _checks.require(
-            isinstance(self.name, str) and self.name in DENSITIES,
-            f"name={self.name!r} is not a density. Choose one of {', '.join(DENSITIES)}.",
-        )
+        if not isinstance(self.name, str) or self.name not in DENSITIES:
+            raise ValueError(f"name={self.name!r} is not a density. Choose one of {', '.join(DENSITIES)}.")
 
     @cached_property
     def code(self) -> GrayCode:

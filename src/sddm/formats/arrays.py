@@ -36,10 +36,8 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
             return loaded
         names = loaded.files
         _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
-        _checks.require(
-            key is not None or len(names) == 1,
-            f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.",
-        )
+        if key is None and len(names) != 1:
+            raise ValueError(f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.")
         chosen = names[0] if key is None else key
         _checks.require(chosen in names, f"{str(path)!r} has no array {chosen!r}. It holds {_checks.shown(names)}.")
         declared = _reading(path, lambda: _archived_bytes(loaded.zip, chosen))

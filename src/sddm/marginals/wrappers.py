@@ -48,10 +48,8 @@ class Restricted(Wrapper):
     def __init__(self, model: MarginalModel, sizes: Sequence[int]) -> None:
         super().__init__(model)
         _checks.require(model.implicit, "Restricted needs a model that predicts x0. Build it with implicit=True.")
-        _checks.require(
-            model.length in (None, len(sizes)),
-            f"sizes has {len(sizes)} entries, but the model {model.length} positions.",
-        )
+        if model.length not in (None, len(sizes)):
+            raise ValueError(f"sizes has {len(sizes)} entries, but the model {model.length} positions.")
         for d, size in enumerate(sizes):
             _checks.whole(size, f"sizes[{d}]", 1)
         self.sizes, self.length = list(sizes), len(sizes)

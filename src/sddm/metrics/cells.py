@@ -27,10 +27,8 @@ def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"], groups: Int[Tensor, 
     2.0
     """
     for cells, name in ((x, "x"), (y, "y")):
-        _checks.require(
-            len(_checks.tensor(cells, name)) >= MIN_ROWS_FOR_ERROR and int(cells.min()) >= 0,
-            f"{name} must hold at least {MIN_ROWS_FOR_ERROR} numbers of cells, none of them below 0.",
-        )
+        if len(_checks.tensor(cells, name)) < MIN_ROWS_FOR_ERROR or int(cells.min()) < 0:
+            raise ValueError(f"{name} must hold at least {MIN_ROWS_FOR_ERROR} numbers of cells, none of them below 0.")
     num = 1 + max(int(x.max()), int(y.max()))
     in_x, in_y = (torch.bincount(cells, minlength=num).double() for cells in (x, y))
     yy = _within(in_y, y)

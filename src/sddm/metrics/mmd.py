@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -86,9 +86,8 @@ def hamming_mmd(
     # Float64 holds whole numbers up to 2^53, and that is what tokens are compared in.
     x, y = _checks.tokens(x, 2**53, "x"), _checks.tokens(y, 2**53, "y")
     for rows, name in ((x, "x"), (y, "y")):
-        _checks.require(
-            len(rows) >= 2, f"{name} must have at least 2 rows to form a pair, but it has {len(rows)}. Give more."
-        )
+        if len(rows) < 2:
+            raise ValueError(f"{name} must have at least 2 rows to form a pair, but it has {len(rows)}. Give more.")
     _checks.require(
         x.shape[1] == y.shape[1],
         f"x and y must have the same number of positions, but x has {x.shape[1]} and y has {y.shape[1]}. "
@@ -249,17 +248,6 @@ def _sum_of_squares(block: Block) -> Float[Tensor, ""]:
     return torch.stack([part.dot(part) for part in block.flatten().split(1 << 18)]).double().sum()
 
 
-@runtime_checkable
-class _LogKernel(Protocol):
-    """-bandwidth * Hamming between the rows of two sets, from features of each row."""
-
-    dtype: torch.dtype
-
-    def features(self, tokens: Tensor) -> Tensor: ...
-
-    def fill(self, left: Tensor, right: Tensor, out: Tensor) -> Tensor: ...
-
-
 class _Products:
     """For few states, a matrix multiplication: x . y = D - 2 Hamming of entries +-1, D - Hamming of one-hot rows.
 
@@ -292,3 +280,7 @@ class _Comparisons:
 
     def fill(self, left: Float64[Tensor, "rows dim"], right: Float64[Tensor, "columns dim"], out: Block) -> Block:
         return torch.mul(torch.cdist(left, right, p=0.0), -self.bandwidth, out=out)
+
+
+_LogKernel = _Products | _Comparisons
+"""-bandwidth * Hamming between the rows of two sets, from features of each row."""

@@ -122,15 +122,13 @@ class MLPEnergy(EnergyNetwork):
         return self.time(embedding).unflatten(1, (-1, self.width))
 
     def forward(self, query: Query) -> Float[Tensor, "batch"]:
-        """f(x, t)."""
         nothing = self.first.weight.new_empty(len(query.xt), 0, self.width)
         return self._energies(self._first(query.xt), self.times(query.t), nothing).squeeze(1)
 
     def replaced(self, query: Query) -> Float[Tensor, "batch num tokens"]:
         """The energies of x and its neighbours, from k(C - 1) + 1 evaluations of the upper layers."""
-        _checks.require(
-            query.padding is None, "padding: an MLP energy knows rows of one length only. Use a transformer."
-        )
+        if query.padding is not None:
+            raise ValueError("padding: an MLP energy knows rows of one length only. Use a transformer.")
         positions, here = query.places, query.here
         copies = positions.shape[1] * (self.num_tokens - 1) + 1
         rows = max(1, at_once(self.chunk_rows, here.device) // copies)

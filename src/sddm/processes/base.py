@@ -187,8 +187,7 @@ class Process(Configurable, ABC):
     ) -> Tensor:
         x = _checks.tokens(x, self.num_symbols, "x")
         t = _checks.times(t, x.shape[0], "t", device=x.device, owner="x")
-        dtype = _checks.floating_dtype(dtype)
-        return rates(x, dtype) * self.speed(t, dtype)
+        return rates(x, _checks.floating_dtype(dtype)) * self.speed(t, dtype)
 
     def remaining(self, t: Float[Tensor, "batch"]) -> Float64[Tensor, "batch"]:
         """The share of the data that is left at time t, exp(-gap B(0, t))."""
@@ -221,8 +220,7 @@ class Process(Configurable, ABC):
 
     def draw_prior(self, shape: Sequence[int], randomness: Randomness, device: torch.device) -> Tokens:
         """Draw x_T of shape (batch, dim)."""
-        law = self.prior_law().to(device)
-        return categorical(law.expand(*shape, -1), randomness)
+        return categorical(self.prior_law().to(device).expand(*shape, -1), randomness)
 
     def tau(self, s: float | Tensor, t: float | Tensor) -> Tau:
         """B(s, t): how far the clock of the process runs from time s to time t."""
@@ -239,4 +237,3 @@ class Undoable(Protocol):
 
     def pull_by(self, p: Laws, tau: Tau) -> Laws:
         """The law whose push by tau is p, up to a factor. If p is not a push, negative values become 0."""
-        ...

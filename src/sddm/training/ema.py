@@ -33,7 +33,6 @@ class EMA:
         self._shadows = [w.clone() for w in self._weights]
 
     def update(self) -> None:
-        """Take in the weights as they are now."""
         follow(self._shadows, self._weights, self.steps, self.decay, self.share)
         self.steps += 1
 

@@ -31,11 +31,9 @@ class Known(Protocol):
 
     def check(self, length: int) -> None:
         """Say in a sentence if the rule does not fit rows of this length."""
-        ...
 
     def draw(self, num: int, length: int, generator: torch.Generator) -> Bool[Tensor, "num length"]:
         """The positions that are known, for each of `num` rows."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,8 @@ class Spans:
         _checks.whole(self.pieces, "pieces of known spans", 2)
 
     def check(self, length: int) -> None:
-        _checks.require(
-            self.pieces <= length, f"Known spans need {self.pieces} pieces, but rows have {length} positions only."
-        )
+        if self.pieces > length:
+            raise ValueError(f"Known spans need {self.pieces} pieces, but rows have {length} positions only.")
 
     def draw(self, num: int, length: int, generator: torch.Generator) -> Bool[Tensor, "num length"]:
         places = torch.rand(num, length - 1, generator=generator).topk(self.pieces - 1, dim=1).indices
@@ -104,9 +101,8 @@ class Scattered:
     def __post_init__(self) -> None:
         if self.share is not None:
             _checks.finite(self.share, "share of known positions")
-            _checks.require(
-                0 < self.share < 1, f"share of known positions must lie between 0 and 1, but it is {self.share:g}."
-            )
+            if not 0 < self.share < 1:
+                raise ValueError(f"share of known positions must lie between 0 and 1, but it is {self.share:g}.")
 
     def check(self, length: int) -> None:
         _leave_some(1, length)
@@ -189,7 +185,6 @@ class TimeRule(Protocol):
 
     def draw(self, num: int, generator: torch.Generator, device: torch.device) -> Times:
         """A time in [0, T] for each of `num` rows."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -199,8 +194,7 @@ class Stratified:
     low: float = 0.0
 
     def __post_init__(self) -> None:
-        _checks.finite(self.low, "lowest time")
-        _checks.require(0 <= self.low < 1, f"The lowest time must lie in [0, 1), but it is {self.low:g}.")
+        _checks.share(self.low, "The lowest time")
 
     def draw(self, num: int, generator: torch.Generator, device: torch.device) -> Times:
         return self.low + (1 - self.low) * stratified_times(num, generator, device)
