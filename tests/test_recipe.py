@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from enumerated import seeded
+from sddm.codecs import Characters
+from sddm.data import Dataset
 from sddm.marginals import MODELS, Energy
 from sddm.networks import MLPEnergy
-from sddm.processes import PROCESSES
-from sddm.recipe import ModelConfig, Recipe, SamplingConfig, choices
+from sddm.processes import PROCESSES, Absorbing, Uniform
+from sddm.recipe import ModelConfig, Recipe, SamplingConfig, choices, suited
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, Lazy, sample, uniform_in_time
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
@@ -105,3 +107,34 @@ def test_a_name_that_no_table_has_is_refused(config, options):
     (option,) = options
     with pytest.raises(ValueError, match=rf"^{option} must be one of .*, but it is 'x'\.$"):
         config(**options)
+
+
+def text(rows=("abc", "cab", "bb")):
+    codec = Characters("abc", padded=True)
+    return Dataset(codec.encode(list(rows)), codec)
+
+
+def test_a_hollow_model_of_text_is_ordered_and_trained_by_muon_and_what_was_given_stays():
+    model, training = suited(ModelConfig(), TrainingConfig(), text())
+    assert (model.ordered, training.optimizer, training.learning_rate) == (True, "muon", 5e-3)
+    built = model.build(text())
+    assert isinstance(built.process, Absorbing)
+    assert built.model.ordered
+    for given in (ModelConfig(process="uniform"), ModelConfig(model="masked"), ModelConfig(ordered=False)):
+        model, training = suited(given, TrainingConfig(), text())
+        assert (model.ordered, training.optimizer, training.learning_rate) == (False, "adamw", 1e-3)
+    assert not suited(ModelConfig(), TrainingConfig(loss="ct-elbo"), text())[0].ordered
+    given = TrainingConfig(optimizer="adamw", learning_rate=2e-3)
+    assert suited(ModelConfig(), given, text())[1] == given
+    assert suited(ModelConfig(), TrainingConfig(shard=True), text())[1].optimizer == "adamw"
+
+
+def test_rows_that_are_no_text_are_learnt_under_uniform_noise_as_before():
+    model, training = suited(ModelConfig(), TrainingConfig(), Dataset.from_tokens(torch.tensor([[0, 1], [1, 0]])))
+    assert (model.ordered, training.optimizer, training.learning_rate) == (False, "adamw", 1e-3)
+    assert isinstance(model.diffusion(2, 2).process, Uniform)
+
+
+def test_what_was_chosen_for_the_data_is_chosen_once():
+    chosen = suited(ModelConfig(), TrainingConfig(), text())
+    assert suited(*chosen, text()) == chosen

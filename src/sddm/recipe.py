@@ -77,11 +77,11 @@ class ModelConfig:
     grid: tuple[int, int] | None = None
     """Rows and columns, if the positions are an image: each position then has a vector for its row and its column."""
     film_blocks: int | None = None
-    """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none. Unless given 2, and
-    0, which stands for a plain readout, for ordered models."""
+    """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none. 0 stands for a
+    plain readout. Unless given, 0 for ordered models and 2 for others."""
     ordered: bool | None = None
     """For the hollow model under absorbing noise: learn to be asked from left to right as well, and sample so. Unless
-    given, a hollow model of text is ordered if its noise may be absorbing, and others are not."""
+    given, a hollow model of text is ordered if its noise may be absorbing; others are not."""
     fading: bool = False
     """For energies: predict x_t as the prior times exp(-a f), where a is the share of the data that is left."""
     time_scale: float = TIME_SCALE

@@ -88,7 +88,7 @@ def test_the_number_of_steps_follows_from_the_pace_and_is_kept_for_an_interrupte
     reproduce(small(), tmp_path / "out", tmp_path / "work", ["left to right, Muon/molecules"])
     (pace,) = (tmp_path / "work").rglob(timed.PACE_FILE)
     kept = json.loads(pace.read_text())
-    assert kept["steps"] == max(2, round(60 * 1e-4 / kept["seconds"]))
+    assert kept["steps"] == max(2, round(60 * 1e-4 / timed.threads() / kept["seconds"]))
     pace.write_text(json.dumps({**kept, "steps": 7}))
     for cell in (tmp_path / "out").rglob("*muon-molecules-0.json"):
         cell.unlink()

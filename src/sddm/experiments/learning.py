@@ -24,7 +24,7 @@ from sddm.experiments.corpora import CORPORA, Corpus, corpus
 from sddm.experiments.experiment import SAMPLES, Cell, Experiment, Row, markdown, slug, with_error
 from sddm.experiments.pictures import progress_curves
 from sddm.experiments.systems import Drawn, Source
-from sddm.experiments.timed import LeftToRight, Timed, TimedDiffusion
+from sddm.experiments.timed import LeftToRight, Timed, TimedDiffusion, threads
 from sddm.likelihood import bound, in_order
 from sddm.metrics import MoleculeQuality, draw_molecules
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig
@@ -36,8 +36,8 @@ BOUND_ROWS, BOUND_TIMES = 250, 16
 SAMPLED, FEW_SAMPLES = 1_000, 16
 """Samples of a cell whose samples are measured, and of one whose samples are only kept to be looked at."""
 MUON = TrainingConfig(optimizer="muon", learning_rate=5e-3)
-LONGER = {"molecules-200k": 15 / 4}
-"""Columns with more time than the others, as a multiple."""
+LONGER = {"molecules-200k": 15 / 4, "alarm": 1 / 4}
+"""Columns with more or less time than the others, as a multiple."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Learning(Experiment[Learned]):
     family = "learning"
 
     def __init__(self, scale: str) -> None:
-        rows = {name: Learned(system, SAMPLED) for name, system in recipes(4 if scale == "small" else 60).items()}
+        rows = {name: Learned(system, SAMPLED) for name, system in recipes(8 if scale == "small" else 480).items()}
         super().__init__("learning", scale, rows, CORPORA)
 
     def source(self, column: str) -> Corpus:
@@ -79,6 +79,7 @@ class Learning(Experiment[Learned]):
         return {
             **self.measure(drawn, source, self.rows[cell.row], seed),
             "training_seconds": drawn.training_seconds,
+            "threads": threads(),
             "rows_seen": curve[-1][1] if curve else 0,
             "parameters": sum(p.numel() for p in drawn.model.parameters()) if drawn.model is not None else 0,
             "curve": curve,
@@ -201,7 +202,7 @@ def tables(
         if not cells:
             continue
         kl, molecules = column == "alarm", _of_molecules(column)
-        header = ["row", "trainings", "seconds", "rows seen", "nats a row, exact", "nats a row, bound"]
+        header = ["row", "trainings", "seconds, threads", "rows seen", "nats a row, exact", "nats a row, bound"]
         header += ["KL from the law"] if kl else ["bits a character"]
         header += ["valid", "unique", "novel"] if molecules else []
         lines = []
@@ -210,7 +211,7 @@ def tables(
             seconds = mean(f["training_seconds"] for f in figures)
             seen = mean(f["rows_seen"] for f in figures)
             best = "exact" if "exact" in figures[0] else "bound"
-            line = [row, str(len(found)), f"{seconds:.0f}", f"{seen:,.0f}"]
+            line = [row, str(len(found)), f"{seconds:.0f}, {figures[0]['threads']}", f"{seen:,.0f}"]
             line += [_shown(figures, "exact"), _shown(figures, "bound")]
             per_mark = 1 / (figures[0]["marks"] * math.log(2))
             line += [_shown(figures, f"{best}_kl") if kl else _shown(figures, best, per_mark)]

@@ -1,4 +1,7 @@
-"""Systems that are trained for some minutes on the clock, so that they can be compared at equal time."""
+"""Systems that are trained for some minutes on the clock, so that they can be compared at equal time.
+
+Minutes are those of one core: with n threads, a training lasts an n-th of them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from sddm import _files
 from sddm.baselines import Autoregressive, AutoregressiveLearner
@@ -83,7 +88,9 @@ class Timed(System):
                 took.append(time.monotonic() - began)
             pace = statistics.median(took[WARM:])
             folder.mkdir(parents=True, exist_ok=True)
-            _files.write_json(path, {"seconds": pace, "steps": max(POINTS, round(60 * self.minutes / pace))})
+            _files.write_json(
+                path, {"seconds": pace, "steps": max(POINTS, round(60 * self.minutes / threads() / pace))}
+            )
         steps: int = json.loads(path.read_text(encoding="utf-8"))["steps"]
         return steps
 
@@ -97,6 +104,11 @@ class Timed(System):
             error = line.get("nats_standard_error", line.get("held_out_standard_error", as_nats[1]))
             if math.isfinite(nats):
                 yield line["step"] * pace, line["step"] * self.config.batch_size, nats, error
+
+
+def threads() -> int:
+    """How many threads a training has."""
+    return 1 if torch.cuda.is_available() else torch.get_num_threads()
 
 
 @dataclass(frozen=True)
