@@ -79,6 +79,16 @@ class Query(NamedTuple):
         before = torch.arange(self.xt.shape[1], device=self.xt.device) < each.places
         return each._replace(xt=torch.where(before, each.xt, each.ahead), ahead=None)
 
+    def upto(self, length: int) -> Query:
+        """The same rows without the positions from `length` on."""
+        return self._replace(
+            **{
+                name: part[:, :length]
+                for name in ("xt", "given", "padding")
+                if (part := getattr(self, name)) is not None
+            }
+        )
+
     def repeated(self, copies: int) -> Query:
         """Each row `copies` times, one after the other."""
         return self._each(lambda part: part.repeat_interleave(copies, dim=0))

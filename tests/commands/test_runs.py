@@ -392,8 +392,8 @@ def test_a_run_is_not_written_over(run, text, capsys):
 # ---- samples -------------------------------------------------------------------------------------------------------
 
 
-def sampled(run, tmp_path, capsys, *options, name="made.npy"):
-    assert ends(["sample", run, "--num", "7", "--steps", "5", "--out", tmp_path / name, *options], capsys)[0] == 0
+def sampled(run, tmp_path, capsys, *options, name="made.npy", num=7):
+    assert ends(["sample", run, "--num", num, "--steps", "5", "--out", tmp_path / name, *options], capsys)[0] == 0
     return (tmp_path / name).read_bytes()
 
 
@@ -432,11 +432,11 @@ def test_a_sampling_job_that_was_interrupted_goes_on(run, tmp_path, monkeypatch,
 
 
 def test_samples_of_a_run_that_is_not_finished_are_those_of_its_averaged_weights(run, tmp_path, capsys):
-    made = sampled(run, tmp_path, capsys)
+    made = sampled(run, tmp_path, capsys, num=200)
     unfinished(run, last=12)
-    assert sampled(run, tmp_path, capsys, name="again.npy") == made
+    assert sampled(run, tmp_path, capsys, name="again.npy", num=200) == made
     (run / "checkpoints" / "step-000000012.safetensors").unlink()
-    assert sampled(run, tmp_path, capsys, name="earlier.npy") != made
+    assert sampled(run, tmp_path, capsys, name="earlier.npy", num=200) != made
 
 
 def test_a_run_without_a_checkpoint_says_that_it_is_too_early(run, capsys):

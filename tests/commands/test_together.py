@@ -203,7 +203,7 @@ def test_without_locks_everybody_may_write(tmp_path, monkeypatch, without):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--learning-rate", "0.5"], "learning_rate is 0.5, here it is 0.001"),
+        (["--learning-rate", "0.5"], "learning_rate is 0.5, here it is 0.005"),
         (["--seed", "5"], "seed is 5, here it is 0"),
     ],
 )
@@ -231,7 +231,7 @@ def test_options_that_decide_the_steps_cannot_change_when_a_run_goes_on(run, cap
     code, _, said = ends(["train", "--out", run, "--resume", "--learning-rate", "0.5"], capsys)
     assert code == 2
     assert "learning_rate is 0.5, but the run" in said
-    assert "was started with 0.001. Leave out --learning-rate" in said
+    assert "was started with 0.005. Leave out --learning-rate" in said
     assert ends(["train", "--out", run, "--resume", "--steps", "8", "--keep", "1", "--accumulate", "2"], capsys)[0] == 0
     assert checkpoints.newest(run / "checkpoints").step == 8
 

@@ -68,7 +68,7 @@ def test_every_row_runs_and_leaves_its_figures_a_table_and_pictures(column, smal
         assert ("exact" in figures) == ordered
         assert ("bound" in figures) == (not result["row"].startswith("left"))
         assert figures["training_seconds"] > 0
-        assert len(figures["curve"]) == 2
+        assert len(figures["curve"]) in (2, 3)  # the last step is evaluated, whether or not it is a half
         assert figures["curve"][-1][1] == figures["rows_seen"] > 0
     table = (tmp_path / "out" / "learning" / "tables.md").read_text()
     assert f"## {column}" in table
@@ -88,7 +88,7 @@ def test_the_number_of_steps_follows_from_the_pace_and_is_kept_for_an_interrupte
     reproduce(small(), tmp_path / "out", tmp_path / "work", ["left to right, Muon/molecules"])
     (pace,) = (tmp_path / "work").rglob(timed.PACE_FILE)
     kept = json.loads(pace.read_text())
-    assert kept["steps"] == max(2, round(60 * 1e-4 / timed.threads() / kept["seconds"]))
+    assert kept["steps"] == max(2, round(60 * 1e-4 / kept["seconds"]))
     pace.write_text(json.dumps({**kept, "steps": 7}))
     for cell in (tmp_path / "out").rglob("*muon-molecules-0.json"):
         cell.unlink()

@@ -9,7 +9,7 @@ from sddm import Condition, Diffusion, likelihood, losses
 from sddm.marginals import MODELS, Hollow, Masked, Oracle, Restricted
 from sddm.noising import Batch, noise_batch
 from sddm.processes import Absorbing, Uniform
-from sddm.query import Query
+from sddm.query import Query, at_positions
 from sddm.samplers import InOrder, Trajectory
 from sddm.schedules import SqrtCosine
 
@@ -107,6 +107,10 @@ def test_one_pass_with_a_row_ahead_equals_a_row_for_each_position(joint, length)
         once = model(PROCESS, query).log_x0
         each = model(PROCESS, query.one_by_one()).log_x0.view_as(once)
     torch.testing.assert_close(once, each, rtol=1e-5, atol=1e-5)
+    positions = torch.tensor([[0, 2], [1, 0], [2, 1], [0, 1], [2, 2]])
+    with torch.no_grad():
+        some = model(PROCESS, query.at(positions)).log_x0
+    torch.testing.assert_close(some, at_positions(once, positions), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name].architecture is not None])

@@ -1,14 +1,14 @@
 """What minutes of training give on real data: nats of rows never seen, and what people care about in samples.
 
 `sddm reproduce learning` compares whole recipes with the left-to-right model, and `sddm reproduce objectives` compares
-objectives on one network; all rows of a column train for the same time on the clock.
+objectives on one network; all rows of a column train for the same time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -24,7 +24,7 @@ from sddm.experiments.corpora import CORPORA, Corpus, corpus
 from sddm.experiments.experiment import SAMPLES, Cell, Experiment, Row, markdown, slug, with_error
 from sddm.experiments.pictures import progress_curves
 from sddm.experiments.systems import Drawn, Source
-from sddm.experiments.timed import LeftToRight, Timed, TimedDiffusion, threads
+from sddm.experiments.timed import LeftToRight, Timed, TimedDiffusion
 from sddm.likelihood import bound, in_order
 from sddm.metrics import MoleculeQuality, draw_molecules
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig
@@ -40,21 +40,13 @@ LONGER = {"molecules-200k": 15 / 4, "alarm": 1 / 4}
 """Columns with more or less time than the others, as a multiple."""
 
 
-@dataclass(frozen=True)
-class Learned(Row):
-    """A system and the minutes that it has in each column."""
-
-    def __post_init__(self) -> None:
-        assert isinstance(self.system, Timed)
-
-
-class Learning(Experiment[Learned]):
+class Learning(Experiment[Row]):
     """`sddm reproduce learning`: recipes beside the left-to-right model."""
 
     family = "learning"
 
     def __init__(self, scale: str) -> None:
-        rows = {name: Learned(system, SAMPLED) for name, system in recipes(8 if scale == "small" else 480).items()}
+        rows = {name: Row(system, SAMPLED) for name, system in recipes(8 if scale == "small" else 480).items()}
         super().__init__("learning", scale, rows, CORPORA)
 
     def source(self, column: str) -> Corpus:
@@ -79,13 +71,12 @@ class Learning(Experiment[Learned]):
         return {
             **self.measure(drawn, source, self.rows[cell.row], seed),
             "training_seconds": drawn.training_seconds,
-            "threads": threads(),
             "rows_seen": curve[-1][1] if curve else 0,
             "parameters": sum(p.numel() for p in drawn.model.parameters()) if drawn.model is not None else 0,
             "curve": curve,
         }
 
-    def measure(self, drawn: Drawn, source: Source, row: Learned, seed: int) -> dict[str, Any]:
+    def measure(self, drawn: Drawn, source: Source, row: Row, seed: int) -> dict[str, Any]:
         """Nats of the rows to report on, exact and by the bound as far as the model has them; qualities of samples."""
         assert isinstance(source, Corpus)
         test = source.test.tokens[:]
@@ -160,7 +151,7 @@ class Objectives(Learning):
     def __init__(self, scale: str) -> None:
         minutes = 1.0 if scale == "small" else 60.0
         rows = {
-            f"{loss}, {process}": Learned(
+            f"{loss}, {process}": Row(
                 TimedDiffusion(
                     minutes,
                     Recipe(
@@ -192,7 +183,7 @@ def _mean(name: str, values: Float64[Tensor, "num"]) -> dict[str, float]:
 
 
 def tables(
-    results: list[dict[str, Any]], rows: Mapping[str, Learned], columns: Sequence[str], name: str, scale: str
+    results: list[dict[str, Any]], rows: Mapping[str, Row], columns: Sequence[str], name: str, scale: str
 ) -> str:
     """A table for each column; over several trainings, the mean and the standard error over these."""
     parts = [f"# {name}, {scale} scale\n"]
@@ -202,7 +193,7 @@ def tables(
         if not cells:
             continue
         kl, molecules = column == "alarm", _of_molecules(column)
-        header = ["row", "trainings", "seconds, threads", "rows seen", "nats a row, exact", "nats a row, bound"]
+        header = ["row", "trainings", "seconds of one core", "rows seen", "nats a row, exact", "nats a row, bound"]
         header += ["KL from the law"] if kl else ["bits a character"]
         header += ["valid", "unique", "novel"] if molecules else []
         lines = []
@@ -211,7 +202,7 @@ def tables(
             seconds = mean(f["training_seconds"] for f in figures)
             seen = mean(f["rows_seen"] for f in figures)
             best = "exact" if "exact" in figures[0] else "bound"
-            line = [row, str(len(found)), f"{seconds:.0f}, {figures[0]['threads']}", f"{seen:,.0f}"]
+            line = [row, str(len(found)), f"{seconds:.0f}", f"{seen:,.0f}"]
             line += [_shown(figures, "exact"), _shown(figures, "bound")]
             per_mark = 1 / (figures[0]["marks"] * math.log(2))
             line += [_shown(figures, f"{best}_kl") if kl else _shown(figures, best, per_mark)]

@@ -1,6 +1,7 @@
-"""Systems that are trained for some minutes on the clock, so that they can be compared at equal time.
+"""Systems that are trained for some minutes, so that they can be compared at equal time.
 
-Minutes are those of one core: with n threads, a training lasts an n-th of them.
+Minutes are those of one core, as the processor counts them for this program: with n threads they pass n times as fast,
+and while other programs have the core they do not pass. On a GPU they are those on the clock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 from sddm import _files
 from sddm.baselines import Autoregressive, AutoregressiveLearner
 from sddm.experiments.corpora import Corpus
-from sddm.experiments.systems import Drawn, Source, System, marked, seconds_a_step
+from sddm.experiments.systems import Drawn, Source, System, marked
 from sddm.networks import Sizes
 from sddm.recipe import Recipe
 from sddm.training import TrainingConfig, learn
@@ -29,7 +30,7 @@ from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner
 from sddm.training.report import METRICS_FILE
 
-WARM, PACED = 4, 12
+WARM, PACED = 4, 24
 """Steps that are made before the pace is taken, and the steps whose median time it is."""
 POINTS = 8
 """Evaluations on the way, equally far apart."""
@@ -69,34 +70,33 @@ class Timed(System):
 
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
         assert isinstance(source, Corpus)
-        steps = self._steps(source, seed, folder)
+        pace, steps = self._pace(source, seed, folder)
         often = max(1, steps // POINTS)
         config = replace(self.config, steps=steps, seed=seed, evaluate_every=often, save_every=often, keep=1)
         batches = Epochs(source.train, config.batch_size, seed)
         model = learn(self.learner(source, config), batches, config, out=folder, resume=True)
         tokens = self.sample(model, num, seed)
-        return Drawn(tokens, model=model, training_seconds=steps * seconds_a_step(folder))
+        return Drawn(tokens, model=model, training_seconds=steps * pace)
 
-    def _steps(self, source: Corpus, seed: int, folder: Path) -> int:
+    def _pace(self, source: Corpus, seed: int, folder: Path) -> tuple[float, int]:
+        """The seconds of a step, and how many of them there are."""
         path = folder / PACE_FILE
         if not path.exists():
             config = replace(self.config, seed=seed)
             learner, batches, took = self.learner(source, config), Epochs(source.train, config.batch_size, seed), []
             for step in range(WARM + PACED):
-                began = time.monotonic()
+                began = seconds()
                 learner.update(batches(step).to(learner.device), generator_of(seed, "pace", step))
-                took.append(time.monotonic() - began)
+                took.append(seconds() - began)
             pace = statistics.median(took[WARM:])
             folder.mkdir(parents=True, exist_ok=True)
-            _files.write_json(
-                path, {"seconds": pace, "steps": max(POINTS, round(60 * self.minutes / threads() / pace))}
-            )
-        steps: int = json.loads(path.read_text(encoding="utf-8"))["steps"]
-        return steps
+            _files.write_json(path, {"seconds": pace, "steps": max(POINTS, round(60 * self.minutes / pace))})
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return kept["seconds"], kept["steps"]
 
     def curve(self, folder: Path, length: int) -> Iterator[tuple[float, int, float, float]]:
         """Seconds of training, rows seen, nats of a held-out row and their standard error, on the way."""
-        pace = seconds_a_step(folder)
+        pace = json.loads((folder / PACE_FILE).read_text(encoding="utf-8"))["seconds"]
         for line in map(json.loads, (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()):
             bits = line.get("bits_per_dim", math.nan), line.get("bits_standard_error", math.nan)
             as_nats = [length * math.log(2) * value for value in bits]
@@ -106,9 +106,12 @@ class Timed(System):
                 yield line["step"] * pace, line["step"] * self.config.batch_size, nats, error
 
 
-def threads() -> int:
-    """How many threads a training has."""
-    return 1 if torch.cuda.is_available() else torch.get_num_threads()
+def seconds() -> float:
+    """The clock of trainings: of all threads of this program together or, with a GPU, on the wall."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        return time.monotonic()
+    return time.process_time()
 
 
 @dataclass(frozen=True)

@@ -84,4 +84,5 @@ class Rotary:
 
     def __call__(self, x: Float[Tensor, "batch heads places width"]) -> Float[Tensor, "batch heads places width"]:
         a, b = x.chunk(2, dim=-1)
-        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], dim=-1)
+        cos, sin = self.cos[: x.shape[2]], self.sin[: x.shape[2]]  # of the first places, if there are no more
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)

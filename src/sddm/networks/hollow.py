@@ -149,8 +149,13 @@ class HollowTransformer(nn.Module, Configurable):
             index = torch.arange(query.xt.shape[1], device=query.xt.device)
             rotary = Rotary(index, self.sizes.head_width, self.embed.tokens.weight.dtype)
         later, rows = (query, None) if query.ahead is None else _each_once(query.holding(query.ahead))
-        left, absent_left, time = self._features(query, rotary)
-        right, absent_right, _ = self._features(later, rotary, backwards=True)
+        before = query
+        if query.ahead is not None and query.positions is not None and not self.joint_attention:
+            before = query.upto(int(query.positions.max()) + 1)  # the rest of the left stream is not asked for
+        tokens = self.embed(before.xt, before.given)
+        left, absent_left, time = self._features(before, tokens, rotary)
+        tokens = tokens if later is before else self.embed(later.xt, later.given)
+        right, absent_right, _ = self._features(later, tokens, rotary, backwards=True)
         if rows is not None:
             right, absent_right = right[rows], None if absent_right is None else absent_right[rows]
         absent = None if absent_left is None or absent_right is None else (absent_left, absent_right)
@@ -160,25 +165,30 @@ class HollowTransformer(nn.Module, Configurable):
         return self.join(here)  # which takes each place by itself
 
     def _features(
-        self, query: Query, rotary: Rotary | None, backwards: bool = False
+        self,
+        query: Query,
+        tokens: Float[Tensor, "batch dim width"],
+        rotary: Rotary | None,
+        backwards: bool = False,
     ) -> tuple[Float[Tensor, "batch dim width"], Bool[Tensor, "batch dim"] | None, Float[Tensor, "batch 1 width"]]:
         """The features of one stream at each place, which of its inputs are absent, and the time token.
 
         The right stream runs over the reversed sequence, so that it too is causal.
         """
         stream, places = (self.right, self.places_right) if backwards else (self.left, self.places_left)
-
-        def turned(values: Tensor) -> Tensor:
-            return values.flip(1) if backwards else values
-
-        tokens = self.embed(query.xt, query.given)
         time = time_token(query.t, tokens, self.sizes.time_scale)
-        inputs, absent = torch.cat([time, turned(tokens)[:, :-1]], dim=1), None
+        inputs, absent = torch.cat([time, _turned(tokens, backwards)[:, :-1]], dim=1), None
         if query.padding is not None:
-            inputs, absent = _shorter(inputs, turned(query.padding), time)
+            inputs, absent = _shorter(inputs, _turned(query.padding, backwards), time)
         if rotary is None:
-            inputs = inputs + turned(places()[None])
-        return turned(stream(inputs, absent, rotary)), None if absent is None else turned(absent), time
+            inputs = inputs + _turned(places()[None], backwards)[:, : inputs.shape[1]]
+        features = _turned(stream(inputs, absent, rotary), backwards)
+        return features, None if absent is None else _turned(absent, backwards), time
+
+
+def _turned(values: Tensor, backwards: bool) -> Tensor:
+    """The sequence in the order in which a stream runs over it, or back from there."""
+    return values.flip(1) if backwards else values
 
 
 def _each_once(query: Query) -> tuple[Query, Int[Tensor, "batch"]]:
