@@ -61,7 +61,7 @@ def test_the_package_imports_what_it_declares_and_declares_what_it_imports():
     assert imported("src") == modules(declared("dependencies"))
 
 
-@pytest.mark.parametrize("extra", ["tables", "tensorboard", "molecules"])
+@pytest.mark.parametrize("extra", ["tables", "tensorboard", "molecules", "music"])
 def test_an_extra_is_imported_on_demand_only(extra):
     assert modules(declared(extra)) <= named("src") - imported("src")
 

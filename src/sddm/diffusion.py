@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import HfApi, snapshot_download
@@ -24,6 +24,9 @@ from sddm.networks import NETWORKS, Places, Sizes
 from sddm.processes import PROCESSES, Process
 from sddm.query import Query
 from sddm.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    import sddm.likelihood
 
 FORMAT = 2
 TRANSFORMERS = ("hollow-transformer", "denoiser", "transformer-energy")
@@ -112,6 +115,12 @@ class Diffusion(nn.Module):
             _checks.require("generator" not in options, "Give a seed or a generator, not both.")
             options["generator"] = torch.Generator().manual_seed(_checks.whole(seed, "seed", 0))
         return sample(self, num, **options)
+
+    def bound(self, x0: Int[Tensor, "batch dim"], num_times: int = 128, **options: Any) -> sddm.likelihood.Bound:
+        """An upper bound on -log p(x_0) of each row in nats; `sddm.likelihood.bound` explains the arguments."""
+        from sddm.likelihood import bound
+
+        return bound(self, x0, num_times, **options)
 
     def decode(self, tokens: Int[Tensor, "num dim"]) -> Any:
         """Tokens as what they stand for: lines of text, rows of a table, points, numbers."""

@@ -19,6 +19,7 @@ standard error is therefore multiplied by `stretch`, so that +-2 of it do.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from torch import Tensor
 from sddm import _checks
 from sddm._modes import evaluating
 from sddm.diffusion import Diffusion
-from sddm.losses import ct_elbo
+from sddm.losses import Loss, ct_elbo
 from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.processes import HORIZON
 from sddm.query import Query
@@ -48,6 +49,11 @@ EARLIEST = 1e-7
 
 LEAST_LOG_SHARE = 30.0
 """With e^-30 of the data left, a model of x_0 has nothing more to lose, and 1 minus that is still below 1."""
+
+TimesOf = Callable[[Diffusion, Tensor], tuple[Tensor, Tensor]]
+"""The time and its weight for each u in (0, 1]."""
+IntegrandOf = Callable[[Diffusion, NoisedBatch, Stream], Tensor]
+"""An estimate of the integrand for each row of a noised batch."""
 
 
 def stretch(freedom: float) -> float:
@@ -101,6 +107,29 @@ def bound(
 
     A model that sees its own token is evaluated twice for each time.
     """
+    masks = {"given": given, "padding": padding}
+    return estimated_bound(
+        diffusion, x0, num_times, _times, _integrand, **masks, generator=generator, batch_size=batch_size
+    )
+
+
+def estimated_bound(
+    diffusion: Diffusion,
+    x0: Int[Tensor, "batch dim"],
+    num_times: int,
+    times: TimesOf,
+    integrand: IntegrandOf,
+    *,
+    given: Bool[Tensor, "batch dim"] | None = None,
+    padding: Bool[Tensor, "batch dim"] | None = None,
+    generator: torch.Generator | None = None,
+    batch_size: int = 1024,
+) -> Bound:
+    """KL(q_{T|0}(. | x_0) || p_T) plus the integral over u in (0, 1] of weight(u) integrand at t(u), for each row.
+
+    times: t and the weight for each u.   integrand: an estimate of the integrand for each row of a noised batch.
+    The other arguments are those of `bound`.
+    """
     _checks.instance(diffusion, Diffusion, "diffusion")
     x0 = _checks.tokens(x0, diffusion.process.num_states, "x0", length=diffusion.length, device=diffusion.device)
     check_times(_checks.whole(num_times, "num_times", REPLICATES))
@@ -115,7 +144,7 @@ def bound(
         bool((batch.free > 0).any()), "given and padding leave no position to score. Leave some of them out."
     )
     with evaluating(diffusion), torch.inference_mode():
-        replicates = _integrals(diffusion, batch, num_times, generator, batch_size)
+        replicates = _integrals(diffusion, batch, num_times, times, integrand, generator, batch_size)
         starts = torch.cat([_prior_divergence(diffusion, some) for some in batch.split(batch_size)])
     nats = starts + replicates.mean(1)
     error = stretch(FREEDOM) * replicates.std(1) / REPLICATES**0.5
@@ -161,7 +190,13 @@ def check_times(num_times: int) -> None:
 
 
 def _integrals(
-    diffusion: Diffusion, data: Query, num_times: int, generator: torch.Generator | None, batch_size: int
+    diffusion: Diffusion,
+    data: Query,
+    num_times: int,
+    times: TimesOf,
+    integrand: IntegrandOf,
+    generator: torch.Generator | None,
+    batch_size: int,
 ) -> Float64[Tensor, "batch replicates"]:
     """Independent estimates of the integral for each row."""
     # Each generator draws row by row, so that the rows of a batch do not matter.
@@ -169,12 +204,12 @@ def _integrals(
     strata = num_times // REPLICATES
     later = Stream(of_times).uniform((len(data.xt), REPLICATES, strata), data.xt.device)
     u = (torch.arange(1, strata + 1, device=later.device) - later) / strata
-    t, weight = _times(diffusion, u.flatten())
+    t, weight = times(diffusion, u.flatten())
     values = []
     for rows in torch.arange(len(t), device=t.device).split(batch_size):
         these = data.rows(rows // num_times)
         noised = noise_batch(diffusion, Batch(these.xt, these.given, these.padding), t=t[rows], generator=of_noise)
-        values.append(weight[rows] * _integrand(diffusion, noised, Stream(of_moves)))
+        values.append(weight[rows] * integrand(diffusion, noised, Stream(of_moves)))
     return torch.cat(values).reshape(u.shape).mean(-1)
 
 
@@ -194,16 +229,25 @@ def _times(diffusion: Diffusion, u: Float64[Tensor, "times"]) -> tuple[Times, Fl
 def _integrand(diffusion: Diffusion, noised: NoisedBatch, randomness: Stream) -> Float64[Tensor, "batch"]:
     """An estimate of E sum_d ct_elbo_d for each row: unbiased, and bounded up to logarithms.
 
-    If the model does not see its own token, the expectation over x_t^d is taken exactly. If it does, x_t^d is
-    drawn, and a position that moved, x_t^d != x_0^d, has a value of order 1/t with a probability of order t: no finite
-    variance. So one more position d is drawn and changed on purpose, d with probability m_d / M, where m_d is the
-    probability to have moved and M their sum. The positions that moved by themselves (M on average) and this one
-    have the same law. Their values count M / (1 + M) each, so that the sum of their weights is M on average, and
-    the product with a value of order 1/t is bounded.
+    If the model does not see its own token, the expectation over x_t^d is taken exactly; if it does, x_t^d is drawn.
     """
-    values = ct_elbo.at(diffusion, noised).double()
-    if not diffusion.model.sees_own_token:
-        return values.sum(1)
+    if diffusion.model.sees_own_token:
+        return with_a_moved_token(ct_elbo, diffusion, noised, randomness)
+    return ct_elbo.at(diffusion, noised).double().sum(1)
+
+
+def with_a_moved_token(
+    loss: Loss, diffusion: Diffusion, noised: NoisedBatch, randomness: Stream
+) -> Float64[Tensor, "batch"]:
+    """An estimate of E sum_d of a loss whose values at drawn tokens are of order 1/t where x_t^d != x_0^d.
+
+    A position moves, x_t^d != x_0^d, with a probability of order t only: the values alone have no finite variance. So
+    one more position d is drawn and changed on purpose, d with probability m_d / M, where m_d is the probability to
+    have moved and M their sum. The positions that moved by themselves (M on average) and this one have the same law.
+    Their values count M / (1 + M) each, so that the sum of their weights is M on average, and the product with a value
+    of order 1/t is bounded.
+    """
+    values = loss.at(diffusion, noised).double()
     x0, query = noised.x0, noised.query
     tau = diffusion.process.tau(0.0, query.t)
     moves = diffusion.process.law_by(x0, tau, torch.float64).scatter(-1, x0[..., None], 0)
@@ -212,9 +256,9 @@ def _integrand(diffusion: Diffusion, noised: NoisedBatch, randomness: Stream) ->
     total = moves.sum((1, 2))
     move = categorical(torch.where(total > 0, 0, 1)[:, None] + moves.flatten(1), randomness)[:, None]
     where, what = move // moves.shape[2], move % moves.shape[2]
-    forced = ct_elbo.at(diffusion, replace(noised, query=query.holding(query.xt.scatter(1, where, what)).at(where)))
+    forced = loss.at(diffusion, replace(noised, query=query.holding(query.xt.scatter(1, where, what)).at(where)))
     share = total / (1 + total)
-    # ct_elbo counts one position for all that are free.
+    # The loss counts one position for all that are free.
     own = torch.where(query.xt == x0, values, share[:, None] * values).sum(1)
     return own + share * forced.double().sum(1) / query.free.clamp(min=1)
 

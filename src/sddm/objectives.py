@@ -8,6 +8,7 @@ of the model, the integrand of the continuous-time bound at the drawn x_t^d is
     score_entropy   the same without the terms that hold no parameters; for any noise
     mdlm            what it is under absorbing noise: cross entropy where x is MASK, with a weight
     udlm            what it is under uniform noise
+    tauldr          the bound, with a little of a denoiser's cross entropy
 
 `losses.ct_elbo` is the mean of these over x_t^d, where the prediction does not look at x_t^d: the same mean, less noise
 in the gradient. tests/test_objectives.py proves each of these statements on enumerated spaces.
@@ -29,6 +30,9 @@ from sddm.losses import (
     x0_cross_entropy,
 )
 from sddm.processes import Absorbing, Process, Uniform
+
+TAULDR_AUXILIARY = 0.001
+"""The weight of the cross entropy in `tauldr`."""
 
 
 def _only_under(kind: type[Process], process: Process, loss: str) -> None:
@@ -81,6 +85,21 @@ def udlm(noised: Noised) -> Float[Tensor, "batch num"]:
     return (process.speed(noised.t, log_x0.dtype) * (count / m_x - count / u_x + terms.sum(-1, keepdim=True)))[..., 0]
 
 
+@Loss
+def tauldr(noised: Noised) -> Float[Tensor, "batch num"]:
+    """ct_elbo + 0.001 (-log p(x_0^d | x_t)), both from one evaluation: the loss of tauLDR (Campbell et al., 2022).
+
+    The authors write the bound as the model's rate out of x_t, minus Z(x_t) times the logarithm of its rate from x~
+    back to x_t, where x~ is one jump of the noise later, and Z the noise's rate out of x_t. That takes two evaluations.
+    Here the second term is summed over all jumps that lead to the one row that is drawn, so that one evaluation gives
+    both, and the gradient has the same mean.
+
+    The released code evaluates once at x~ and corrects the second term for that, but not the first, so that the mean of
+    its gradient is another; and it divides the cross entropy, not the bound, by the number of positions.
+    """
+    return ct_elbo.value(noised) + TAULDR_AUXILIARY * denoising_cross_entropy.value(noised)
+
+
 LOSSES: dict[str, Loss] = {
     "conditional-ratio-matching": conditional_ratio_matching,
     "ratio-matching": ratio_matching,
@@ -90,5 +109,6 @@ LOSSES: dict[str, Loss] = {
     "score-entropy": score_entropy,
     "mdlm": mdlm,
     "udlm": udlm,
+    "tauldr": tauldr,
 }
 """By the names that `sddm train --loss` takes."""

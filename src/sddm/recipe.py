@@ -16,7 +16,7 @@ from sddm.diffusion import Diffusion
 from sddm.marginals import MODELS, Energy, Hollow, MarginalModel, Restricted
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
-from sddm.processes import PROCESSES, Process
+from sddm.processes import HORIZON, PROCESSES, Process
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
 from sddm.samplers.grids import check_grid
 from sddm.samplers.loop import STEPS
@@ -170,11 +170,15 @@ class ModelConfig:
 
 def suited(model: ModelConfig, training: TrainingConfig, data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
     """The same options, and what was not given chosen for these data: a hollow model of text learns from left to right
-    as well (`ordered`), and ordered models are trained by Muon. docs/models.md says why."""
+    as well (`ordered`), ordered models are trained by Muon, and models of music learn to complete it. docs/models.md
+    says why."""
     if model.ordered is None:
         able = model.model == "hollow" and model.process in (None, "absorbing")
         plain = training.loss is None and training.pool is None and training.noise_weight == 0
         model = replace(model, ordered=data.codec.sequence and able and plain)
+    usual = data.codec.usual_known(data.length)
+    if training.known is None and usual is not None and training.pool is None and model.model != "mlp-energy":
+        training = replace(training, known=usual)
     if training.optimizer is None:
         training = replace(training, optimizer="muon" if model.ordered and not training.shard else "adamw")
     return model, replace(training, learning_rate=training.peak)
@@ -190,11 +194,14 @@ class SamplingConfig:
     """The reverse step; by default in-order for an ordered model, analytical if the model and the process allow it, and
     otherwise euler."""
     grid: GridName = "share"
-    """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share."""
+    """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share;
+    tauldr: equal in time down to 0.01, and from there one to 0."""
     corrector: int = 0
     """Rounds of correction after each step."""
     corrector_factor: float = 1.0
     """Length of a round of correction, as a multiple of the step's."""
+    corrector_entry: float = HORIZON
+    """Steps are corrected only if they lead to this time or an earlier one."""
     temperature: float = 1.0
     """Below 1, likely values become more likely; above 1, probabilities become more equal."""
 
@@ -205,6 +212,8 @@ class SamplingConfig:
         if self.steps is not None:
             _checks.whole(self.steps, "steps", 1, MOST_STEPS)
         _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)
+        entry = _checks.finite(self.corrector_entry, "corrector_entry")
+        _checks.require(0 < entry <= HORIZON, f"corrector_entry must lie in (0, {HORIZON:g}], but it is {entry:g}.")
         for name in ("temperature", "corrector_factor"):
             value = _checks.positive(getattr(self, name), name)
             _checks.require(
@@ -223,7 +232,9 @@ class SamplingConfig:
 
     def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
         """`sddm.sample` with these settings; options are its other arguments."""
-        corrector = Corrector(self.corrector, self.corrector_factor) if self.corrector else None
+        corrector = None
+        if self.corrector:
+            corrector = Corrector(self.corrector, self.corrector_factor, self.corrector_entry)
         grid, temperature = GRIDS[self.grid], self.temperature
         return sample(diffusion, num, self.steps, self.step, corrector, grid=grid, temperature=temperature, **options)
 

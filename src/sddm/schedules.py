@@ -145,7 +145,7 @@ class Exponential(Schedule):
     beta(t) = low^2 (high / low)^(2t) log(high / low),      B(s, t) = (sigma(t)^2 - sigma(s)^2) / 2.
     """
 
-    def __init__(self, low: float = 1.0, high: float = 10.0) -> None:
+    def __init__(self, low: float = 1.0, high: float = 100.0) -> None:
         self.low = _checks.positive(low, "low")
         self.high = _checks.positive(high, "high")
         _checks.require(self.high > self.low, f"high must be above low={self.low:g}, but it is {self.high:g}.")

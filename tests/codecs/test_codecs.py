@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import image
 
-from sddm.codecs import CODECS, Characters, Columns, Integers, Points
+from sddm.codecs import CODECS, Characters, Columns, Integers, Notes, Points
 from sddm.config import build, describe
 from sddm.data import Dataset, Toy, load
 
@@ -25,6 +25,8 @@ EXAMPLES = [
     (Characters("aé🙂", padded=True), [[0, PAD, PAD], [2, 1, 0]]),
     (COLUMNS, [[0, 1], [1, 0], [2, 1]]),
     (Points("moons"), [[0, 1] * 16, [1] * 32]),
+    (Notes(), [[60, 60, 128, 0], [127, 62, 62, 62]]),
+    (Notes(voices=2, held=True, key=list(range(129, -1, -1))), [[69, 0, 0, 69], [1, 1, 2, 3]]),
 ]
 
 
@@ -111,7 +113,7 @@ def test_every_ending_that_a_codec_names_can_be_written(codec, rows, tmp_path):
     assert codec.default_ending == codec.endings[0]
     for ending in (*codec.endings, *(ending.upper() for ending in codec.endings)):
         path = tmp_path / "new" / f"samples{ending}"
-        codec.write(torch.tensor(rows), path)
+        codec.write(torch.tensor(rows[:1] if ending.lower() in codec.single else rows), path)
         assert path.stat().st_size > 0
         assert [p.name for p in path.parent.iterdir()] == [path.name]
         path.unlink()
@@ -129,7 +131,7 @@ def test_an_unknown_ending_is_answered_with_those_there_are(codec, rows, tmp_pat
 
 @every()
 def test_tokens_that_mean_nothing_are_not_written(codec, rows, tmp_path):
-    tokens = torch.tensor(rows)
+    tokens = torch.tensor(rows[:1])
     tokens[0, 0] = codec.num_states
     with pytest.raises(ValueError, match="tokens must hold tokens from 0 to"):
         codec.write(tokens, tmp_path / f"samples{codec.default_ending}")

@@ -16,7 +16,7 @@ from sddm.commands import evaluate
 from sddm.commands.evaluate import EvaluateCommand
 from sddm.commands.sample import SampleCommand
 from sddm.commands.train import TrainCommand
-from sddm.data import load
+from sddm.data import Reading, load
 from sddm.marginals import Hollow
 from sddm.processes import BirthDeath, Uniform
 from sddm.recipe import ModelConfig, SamplingConfig
@@ -119,9 +119,9 @@ COMMANDS = [
     row(
         "unknown sampler",
         "sample run --sampler heun",
-        r"Choose one of analytical, euler, exact, in-order, lazy, lazy-euler, sweep, tau",
+        r"Choose one of analytical, confident, euler, exact, in-order, lazy, lazy-euler, sweep, tau",
     ),
-    row("unknown grid", "sample run --grid cosine", r"Choose one of log-share, share, time\."),
+    row("unknown grid", "sample run --grid cosine", r"Choose one of log-share, share, tauldr, time\."),
     row("demo of no density", "demo --density torus", r"'torus' is not a density\. Choose one of 2spirals, 8gauss"),
     row("demo of few samples", "demo --samples 3", r"samples must be at least 4, but it is 3"),
     row("demo of no steps", "demo --steps 0", r"steps must be at least 1, but it is 0"),
@@ -166,8 +166,16 @@ DATA = [
     row("no arrays", "train --data none.npz", r"holds no arrays\. Save one"),
     row("no such array", "train --data two.npz --key c", r"no array 'c'\. It holds 'a', 'b'"),
     row("key of no archive", "train --data whole.npy --key a", r"only \.npz files take this"),
-    row("window of no text", "train --data whole.npy --window 4", r"only \.txt files and moby-dick take this"),
-    row("window of a toy", "train --data moons --window 4", r"only \.txt files and moby-dick take this"),
+    row(
+        "window of no text",
+        "train --data whole.npy --window 4",
+        r"only \.txt, \.mid, .* and moby-dick, melodies, chorales take",
+    ),
+    row(
+        "window of a toy",
+        "train --data moons --window 4",
+        r"only \.txt, \.mid, .* and moby-dick, melodies, chorales take",
+    ),
 ]
 
 TRAINING = [
@@ -207,6 +215,10 @@ TRAINING = [
             ("ema-share", "0", r"ema_share must lie in \(0, 1\]"),
             ("noise-weight", "3", r"noise_weight must lie in \[0, 2\], but it is 3\.0"),
             ("in-order", "1.5", r"in_order must lie in \[0, 1\], but it is 1\.5"),
+            ("transpose", "-1", r"transpose must be at least 0"),
+            ("transpose", "5", r"transpose is for music, but the data are characters"),
+            ("voices", "4", r"voices=4 was given, but only \.mid, \.midi, \.zip files"),
+            ("steps-per-beat", "4", r"steps_per_beat=4 was given, but only \.mid, "),
             ("pool", "7", r"pool must be at least 8, but it is 7"),
             ("pool", BIG, r"pool must be at most 1000000"),
             ("num-positions", "0", r"num_positions must be at least 1"),
@@ -243,8 +255,13 @@ SAMPLING = [
         for option, value, sentence in [
             ("num", "0", r"num must be at least 1"),
             ("num", BIG, r"num must be at most 10000000"),
+            ("give", "3", r"give says what is kept of a condition\. Name its file with --condition"),
+            ("condition lines.txt --give", "3", r"give=3 was given, which is for music, but the data are characters"),
+            ("condition lines.txt --fill", "2:3", r"fill='2:3' was given, which is for music"),
+            ("condition lines.txt --keep-voice", "alto", r"keep_voice='alto' was given, which is for music"),
             ("steps", "0", r"steps must be at least 1"),
             ("steps", BIG, r"steps must be at most 1000000"),
+            ("corrector-entry", "0", r"corrector_entry must lie in \(0, 1\]"),
             ("corrector", "-1", r"corrector must be at least 0"),
             ("corrector", BIG, r"corrector must be at most 1000"),
             ("corrector-factor", "0", r"corrector_factor must be above 0"),
@@ -306,6 +323,12 @@ EVALUATION = [
         row(f"{option} {value}", f"evaluate run --{option} {value}", sentence)
         for option, value, sentence in [
             ("rows", "1", r"rows must be at least 2"),
+            ("data lines.txt --voices", "4", r"voices=4 was given, but only \.mid, \.midi, \.zip files"),
+            (
+                "data lines.txt --steps-per-beat",
+                "4",
+                r"steps_per_beat=4 was given, but only \.mid, ",
+            ),
             ("num-times", "0", r"num_times must be at least 8"),
             ("num-times", "12", r"num_times must be a multiple of 8, but it is 12"),
             ("num-times", BIG, r"num_times must be at most 10000"),
@@ -316,8 +339,8 @@ EVALUATION = [
             ("steps", BIG, r"steps must be at most 1000000"),
             ("seed", "-1", r"seed must be at least 0"),
             ("seed", 2**64, r"seed must be at most 9223372036854775807"),
-            ("window", "3", r"window and key say how a file is read\. Name the file with --data"),
-            ("key", "a", r"window and key say how a file is read\. Name the file with --data"),
+            ("window", "3", r"Options such as (window|key) say how a file is read\. Name the file with --data"),
+            ("key", "a", r"Options such as (window|key) say how a file is read\. Name the file with --data"),
             ("out", "figures.txt", r"out must end in \.json, but it is 'figures\.txt'"),
             ("out", "folder.json", r"'folder\.json' is a directory\. Name a file"),
             ("out", "lines.txt/figures.json", r"'lines\.txt' is a file\. Name another place"),
@@ -437,9 +460,9 @@ def numeric_options(*configs):
 @pytest.mark.parametrize(
     ("command", "configs"),
     [
-        ("train", (TrainCommand, ModelConfig, TrainingConfig)),
+        ("train", (TrainCommand, ModelConfig, TrainingConfig, Reading)),
         ("sample", (SampleCommand, SamplingConfig)),
-        ("evaluate", (EvaluateCommand,)),
+        ("evaluate", (EvaluateCommand, Reading)),
     ],
 )
 def test_every_option_that_is_a_number_has_a_bad_value_in_the_table(command, configs):

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from sddm.codecs import MAX_LENGTH, MAX_STATES, Characters, Columns, Integers, Points, file_readers
 from sddm.data import DENSITIES, Dataset, Toy, load
+from sddm.formats.midi_writer import midi_bytes
 
 ROWS = np.array([[0, 1, 2], [2, 2, 0], [1, 0, 0]])
 
@@ -216,7 +218,7 @@ BAD_FILES = [
     bad("a.csv.gz", b"1", r"ends in '\.gz', but data are read"),
     bad("data", b"1", r"ends in '', but data are read"),
     *(bad(f"a{ending}", b"", f"a{ending}' is empty. Give a file that holds data") for ending in file_readers()),
-    bad("a.npy", npy(ROWS), "window=3 was given, but only .txt files", window=3),
+    bad("a.npy", npy(ROWS), "window=3 was given, but only .txt, .mid, .midi, .zip files", window=3),
     bad("a.npy", npy(ROWS), "key='x' was given, but only .npz files", key="x"),
     # ---- arrays
     bad("a.npy", npy(ROWS[0]), r"one sample a row, but it has shape \(3,\). Reshape it, .* array.reshape\(-1, dim\)"),
@@ -358,7 +360,7 @@ def test_a_source_of_another_type_is_refused(without_annotation_checks):
         load(ROWS)
     with pytest.raises(ValueError, match="seed must be at least 0"):
         load("moons", seed=-1)
-    with pytest.raises(ValueError, match=r"only \.txt files and moby-dick take this"):
+    with pytest.raises(ValueError, match=r"only \.txt, .* files and moby-dick, melodies, chorales take this"):
         load("moons", window=3)
 
 
@@ -371,12 +373,23 @@ def test_without_pyarrow_the_answer_is_how_to_install_it(tmp_path, monkeypatch):
             call()
 
 
+def zipped(**files):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+TUNE = midi_bytes(np.arange(40, 104).repeat(4)[None])
 WHOLE_FILES = {
     ".npy": npy(ROWS),
     ".npz": npz(train=ROWS),
     ".txt": "déjà\nvu".encode(),
     ".csv": b'a,b\n1,"x,y"\n2,z\n',
     ".parquet": parquet(a=["x", "y"], b=[1, 2]),
+    **dict.fromkeys((".mid", ".midi"), TUNE),
+    ".zip": zipped(**{"a.mid": TUNE, "b.mid": TUNE}),
 }
 
 
@@ -396,7 +409,9 @@ def test_a_damaged_file_is_read_or_refused_but_nothing_else(tmp_path_factory, en
 def refused(path):
     """The sentence that refuses a file, or None if the file is read."""
     try:
-        load(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is left out of music is said in a warning
+            load(path)
     except (ValueError, TypeError, OSError) as error:
         return str(error)
     return None

@@ -11,7 +11,7 @@ from enumerated import seeded
 from sddm.baselines import Autoregressive
 from sddm.codecs import Characters
 from sddm.data import Dataset
-from sddm.experiments import learning, timed
+from sddm.experiments import learning, orders, timed
 from sddm.experiments.corpora import Corpus
 from sddm.experiments.runner import reproduce
 from sddm.metrics.molecules import canonical
@@ -105,6 +105,19 @@ def test_several_trainings_of_a_cell_are_shown_with_the_error_over_them(small, t
     bounds = [r["figures"]["bound"] for r in results]
     shown = f"{sum(bounds) / 3:.3f} ± {torch.tensor(bounds).double().std() / math.sqrt(3):.3f}"
     assert shown in (tmp_path / "out" / "learning" / "objectives" / "tables.md").read_text()
+
+
+def test_orders_share_the_trainings_of_their_models_and_differ_in_sampling_alone(small, tmp_path):
+    experiment, few = small(orders.Orders), 3
+    cells = [f"{name}/molecules" for name in experiment.rows if name.endswith(" 8 steps")]
+    results = reproduce(experiment, tmp_path / "out", tmp_path / "work", cells[:few])
+    assert all(0 <= result["figures"]["valid"] <= 1 for result in results)
+    assert len(list((tmp_path / "work").rglob(timed.PACE_FILE))) == 1
+    table = (tmp_path / "out" / "learning" / "orders" / "tables.md").read_text()
+    assert table.count("±") == few
+    trainings = {row.system.training for row in experiment.rows.values()}
+    assert len(trainings) == len(orders.MODELS)
+    assert trainings <= {row.system.training for row in small().rows.values()}
 
 
 def test_a_row_with_an_end_counts_it_as_a_character():

@@ -17,7 +17,7 @@ def rows(num, seed, dependent):
     return tokens
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if issubclass(Columns, metric.codec)])
 def test_a_metric_tells_samples_of_another_law_from_those_of_the_same(name):
     data = rows(400, 0, dependent=True)
     same, other = (

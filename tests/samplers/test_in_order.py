@@ -10,7 +10,7 @@ from sddm.marginals import MODELS, Hollow, Masked, Oracle, Restricted
 from sddm.noising import Batch, noise_batch
 from sddm.processes import Absorbing, Uniform
 from sddm.query import Query, at_positions
-from sddm.samplers import InOrder, Trajectory
+from sddm.samplers import Confident, InOrder, Trajectory
 from sddm.schedules import SqrtCosine
 
 STATES, DIM = 3, 4
@@ -40,15 +40,17 @@ def test_given_positions_are_seen_by_those_before_them_too():
     torch.testing.assert_close(likelihood.in_order(oracle(), ROWS, given=given), -joint.log())
 
 
-def test_samples_of_the_oracle_with_a_step_for_each_position_have_the_law():
-    samples = sddm.sample(oracle(), 20_000, sampler=InOrder(), generator=seeded(1))
+@pytest.mark.parametrize("sampler", [InOrder(), Confident()])
+def test_samples_of_the_oracle_with_a_step_for_each_position_have_the_law(sampler):
+    samples = sddm.sample(oracle(), 20_000, sampler=sampler, generator=seeded(1))
     assert p_value(counts_of(samples, STATES), LAW.flatten()) > UNLIKELY
 
 
-def test_samples_around_given_positions_have_the_conditional_law():
+@pytest.mark.parametrize("sampler", [InOrder(), Confident()])
+def test_samples_around_given_positions_have_the_conditional_law(sampler):
     values = torch.tensor([-1, -1, 2, -1])
     condition = Condition.from_blanks(values)
-    samples = sddm.sample(oracle(), 20_000, sampler=InOrder(), condition=condition, generator=seeded(2))
+    samples = sddm.sample(oracle(), 20_000, sampler=sampler, condition=condition, generator=seeded(2))
     assert bool((samples[:, 2] == 2).all())
     law = torch.zeros_like(LAW)
     law[:, :, 2] = LAW[:, :, 2] / LAW[:, :, 2].sum()
@@ -74,6 +76,17 @@ def test_positions_are_drawn_from_the_left_as_many_a_step_as_the_grid_asks_for()
     assert torch.equal(hidden, expected[:, None].expand(-1, 3, -1))
 
 
+def test_the_most_certain_position_is_drawn_first():
+    """The third position is almost known, the others are not."""
+    law = torch.full((STATES,), 1 / STATES, dtype=torch.float64)
+    certain = torch.tensor([0.98, 0.01, 0.01], dtype=torch.float64)
+    joint = torch.einsum("a,b,c,d->abcd", law, law, certain, law)
+    path = Trajectory()
+    diffusion = Diffusion(PROCESS, Oracle.from_joint(joint))
+    sddm.sample(diffusion, 5, steps=DIM, sampler=Confident(), generator=seeded(0), callback=path)
+    assert torch.equal(path.tokens[1] == STATES, torch.tensor([True, True, False, True]).expand(5, -1))
+
+
 def test_more_steps_than_positions_ask_the_model_no_more_often():
     diffusion, calls = oracle(), []
     diffusion.model.register_forward_hook(lambda *_: calls.append(1))
@@ -81,12 +94,13 @@ def test_more_steps_than_positions_ask_the_model_no_more_often():
     assert len(calls) == DIM
 
 
-def test_samples_do_not_depend_on_the_batch_or_on_what_is_given_in_other_rows():
+@pytest.mark.parametrize("sampler", [InOrder(), Confident()])
+def test_samples_do_not_depend_on_the_batch_or_on_what_is_given_in_other_rows(sampler):
     diffusion = Diffusion(PROCESS, hollow())
     given = torch.tensor([[False] * 4, [True, False, False, False], [False, True, True, False]])
     condition = Condition(given, torch.ones(3, DIM, dtype=torch.int64))
     one, three = (
-        sddm.sample(diffusion, 3, sampler=InOrder(), condition=condition, generator=seeded(0), batch_size=size)
+        sddm.sample(diffusion, 3, sampler=sampler, condition=condition, generator=seeded(0), batch_size=size)
         for size in (1, 3)
     )
     assert torch.equal(one, three)

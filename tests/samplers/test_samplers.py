@@ -84,7 +84,7 @@ def differs(one, other):
 
 # ---- every sampler with every process ------------------------------------------------------------------------------
 
-FOR = {name: ["absorbing"] if name == "in-order" else PROCESSES for name in SAMPLERS}
+FOR = {name: ["absorbing"] if name in ("in-order", "confident") else PROCESSES for name in SAMPLERS}
 EVERY = pytest.mark.parametrize(
     ("sampler_name", "process_name"), [(name, process) for name, processes in FOR.items() for process in processes]
 )

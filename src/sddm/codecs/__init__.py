@@ -4,9 +4,16 @@ from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Read
 from sddm.codecs.characters import Characters
 from sddm.codecs.columns import Columns
 from sddm.codecs.integers import Integers
+from sddm.codecs.notes import Notes
 from sddm.codecs.points import GrayCode, Points
 
-CODECS: dict[str, type[Codec]] = {"integers": Integers, "characters": Characters, "columns": Columns, "points": Points}
+CODECS: dict[str, type[Codec]] = {
+    "integers": Integers,
+    "characters": Characters,
+    "columns": Columns,
+    "points": Points,
+    "notes": Notes,
+}
 """The codecs by the names under which they are saved. What is listed here is read, written and saved."""
 
 
@@ -31,6 +38,7 @@ __all__ = [
     "Encoded",
     "GrayCode",
     "Integers",
+    "Notes",
     "Points",
     "file_readers",
     "folder_readers",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from sddm import _checks
@@ -60,6 +60,10 @@ class Codec(Configurable, ABC):
     """Whether the positions are one after the other, as the characters of a text are."""
     preview: int = 16
     """How many samples a preview shows."""
+    single: frozenset[str] = frozenset()
+    """Endings of files that hold one sample. If there are any, several samples are files of a folder."""
+    cuts_conditions: bool = False
+    """Whether the beginning of a condition is taken if it is longer than a sample."""
     network: nn.Module | None = None
     """The network that encodes or decodes values, if there is one: saved and moved with the diffusion, not trained."""
 
@@ -103,6 +107,14 @@ class Codec(Configurable, ABC):
         except ValueError as error:
             raise ValueError(f"{name} holds what the model was not trained on: {error} Name other data.") from error
 
+    def usual_known(self, length: int) -> str | None:
+        """What is known of rows of this length in training unless the user says it, as `--known` takes it."""
+        return None
+
+    def transposed(self, tokens: Tokens, semitones: Int[Tensor, "num"]) -> Tokens:
+        """Rows of music, each moved by so many semitones as far as pitches allow."""
+        raise ValueError(f"transpose is for music, but the data are {type(self).__name__.lower()}. Leave it out.")
+
     def padded_to(self, tokens: Tokens, length: int) -> Tokens:
         """Rows padded to a length, if the codec has a token for padding."""
         return tokens
@@ -135,9 +147,27 @@ class Codec(Configurable, ABC):
         """The ending of the format of previews."""
         return ".png" if ".png" in self.endings else self.text_ending or self.default_ending
 
-    def check_ending(self, path: Path) -> None:
-        """Raise an error if samples cannot be written to a file with this ending."""
+    def check_ending(self, path: Path, num: int = 1) -> None:
+        """Raise an error if this many samples cannot be written to a file with this ending."""
+        if self.is_folder(path):
+            return
         _by_ending(self.writers(), path, "Samples can be written to")
+        _checks.require(
+            num == 1 or path.suffix.lower() not in self.single,
+            f"{str(path)!r} can hold one sample, but there are {num}. Name a folder: a path without an ending.",
+        )
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether samples are written to this path as the files of a folder: if it has no ending, and files of the
+        usual ending hold one sample."""
+        return path.suffix == "" and self.default_ending in self.single
+
+    def files_of(self, path: Path, num: int) -> list[Path]:
+        """The files to which this many samples are written: the path itself, or numbered ones in the folder."""
+        if not self.is_folder(path):
+            return [path]
+        digits = len(str(num))
+        return [path / f"{number:0{digits}d}{self.default_ending}" for number in range(1, num + 1)]
 
     def check(self, tokens: Tokens) -> Tokens:
         """Check that every token has a meaning, and move the tokens to the CPU."""
@@ -155,11 +185,27 @@ class Codec(Configurable, ABC):
                 raise ValueError(f"tokens holds {token} at position {d}, which has values 0 to {size - 1} only.")
 
     def write(self, tokens: Tokens, path: Path) -> None:
-        """Decode samples into a file whose format is chosen by the ending of its path."""
-        writer = _by_ending(self.writers(), path, "Samples can be written to")
+        """Decode samples into a file whose format is chosen by the ending of its path, or into a folder."""
+        self.check_ending(path, len(tokens))
         tokens = self.check(tokens)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer(tokens, path)
+        files = self.files_of(path, len(tokens))
+        files[0].parent.mkdir(parents=True, exist_ok=True)
+        for file, rows in zip(files, tokens.split(1) if self.is_folder(path) else [tokens], strict=True):
+            self.writers()[file.suffix.lower()](rows, file)
+
+    def write_beside(self, tokens: Tokens, path: Path, given: Bool[Tensor, "num dim"] | None = None) -> None:
+        """Write what belongs beside the files that `write` wrote, such as a picture in which `given` is marked."""
+
+    def kept(
+        self, length: int, give: int | None = None, fill: str | None = None, keep_voice: str | None = None
+    ) -> Bool[Tensor, "length"]:
+        """Which positions of a condition are kept, by rules that the codec knows; all of them without rules."""
+        given = {"give": give, "fill": fill, "keep_voice": keep_voice}
+        for name, value in given.items():
+            if value is not None:
+                kind = type(self).__name__.lower()
+                raise ValueError(f"{name}={value!r} was given, which is for music, but the data are {kind}.")
+        return torch.ones(length, dtype=torch.bool)
 
     def read_condition(self, path: Path, length: int) -> Tokens:
         """Read conditions, one sample a row; -1 is a blank, and short rows are filled up with blanks."""
@@ -167,7 +213,7 @@ class Codec(Configurable, ABC):
         sizes = self.sizes or [self.num_states] * length
         _checks.require(len(sizes) == length, f"length={length} was given, but the data have {len(sizes)} positions.")
         readable(path)
-        rows = reader(path)
+        rows = [row[:length] if self.cuts_conditions else row for row in reader(path)]
         for number, row in enumerate(rows, start=1):
             _checks.require(
                 len(row) <= length,

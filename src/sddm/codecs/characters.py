@@ -14,7 +14,7 @@ from jaxtyping import Integer, UInt32
 from sddm import _checks
 from sddm._checks import shown
 from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
-from sddm.formats.text import read_lines, read_sequences
+from sddm.formats.text import read_lines, read_sequences, readable
 
 
 class Characters(Codec):
@@ -48,6 +48,8 @@ class Characters(Codec):
         """The lines or the windows of each file are a group."""
 
         def read(paths: Sequence[Path], window: int | None = None) -> Encoded:
+            for path in paths:
+                readable(path)
             texts = [read_sequences(path, window, 1) for path in paths]
             groups = [group for group, rows in enumerate(texts) for _ in rows]
             return cls.of_rows([row for rows in texts for row in rows], f"{str(paths[0].parent)!r}", groups)

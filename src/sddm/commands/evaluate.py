@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,8 @@ import tyro
 
 from sddm import _checks, _files
 from sddm.commands import runs
-from sddm.data import Dataset, load
+from sddm.commands.runs import Flat
+from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
 from sddm.metrics import Figure, compare
@@ -38,10 +39,6 @@ class EvaluateCommand:
     """Folder of a run or of a saved model, or a repository of the hub."""
     data: str | None = None
     """A file or a toy to score on; with a saved model, which has no held-out rows, it is needed."""
-    window: int | None = None
-    """Cut a .txt file into windows of this many characters."""
-    key: str | None = None
-    """Which array of an .npz file."""
     rows: int = 500
     """At most this many rows enter the bound."""
     num_times: int = 32
@@ -54,6 +51,7 @@ class EvaluateCommand:
     """Seed of the times, the noise and the samples."""
     out: Path | None = None
     """A .json file for the figures."""
+    reading: Annotated[Reading, Flat] = field(default_factory=Reading)
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 2), ("num_times", REPLICATES), ("samples", 0), ("steps", 1), ("seed", 0)):
@@ -63,8 +61,8 @@ class EvaluateCommand:
         if 0 < self.samples < 4:
             raise ValueError(f"samples must be 0 or at least 4, but it is {self.samples}.")
         _checks.require(
-            self.data is not None or (self.window is None and self.key is None),
-            "window and key say how a file is read. Name the file with --data.",
+            self.data is not None or not self.reading.given,
+            f"Options such as {', '.join(self.reading.given)} say how a file is read. Name the file with --data.",
         )
         if self.out is not None and self.out.suffix != ".json":
             raise ValueError(f"out must end in .json, but it is {str(self.out)!r}.")
@@ -113,13 +111,13 @@ def _data(command: EvaluateCommand) -> Dataset:
     """Held-out rows of the run, or all rows of another file."""
     folder = Path(command.run)
     if command.data is not None:
-        return load(command.data, window=command.window, key=command.key, seed=command.seed + 1_000_000)
+        return load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
     if not (folder / runs.RUN_FILE).is_file():
         raise ValueError("data must be given with --data: this model does not know what was held out.")
     value = runs.recorded(folder)
     options = value["options"]
     seed = options["training"]["seed"]
-    data = load(options["data"], window=options["window"], key=options["key"], seed=seed)
+    data = load(options["data"], seed=seed, **runs.reading(options).given)
     if data.fingerprint() != value["data"]["fingerprint"]:
         raise ValueError(f"{options['data']!r} is not what it was when the run was started. Name the data with --data.")
     return data.split(options["held_out"], seed)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from sddm import __version__, _checks, _files
-from sddm.data import Dataset
+from sddm.data import Dataset, Reading
 from sddm.diffusion import Diffusion, load_weights
 from sddm.errors import BadCheckpointError
 from sddm.training import checkpoints
@@ -60,6 +60,12 @@ def recorded(folder: Path) -> dict[str, Any]:
     return value
 
 
+def reading(options: dict[str, Any]) -> Reading:
+    """How the data of a run were read, from its options; older versions kept `window` and `key` among them."""
+    older = {name: options[name] for name in ("window", "key") if name in options}
+    return Reading(**options.get("reading", older))
+
+
 def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusion, training: TrainingConfig) -> None:
     """Check that a run that goes on has the data, the model and the options that it was started with."""
     value = recorded(folder)
@@ -76,11 +82,11 @@ def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusi
         f"The model is not the one {started}. "
         "Leave out the options that change it, or start a new run with another --out.",
     )
-    before = value["options"]["training"]
+    before = replace(training, **value["options"]["training"]).lasting
     for name, now in training.lasting.items():
         _checks.require(
-            before.get(name, now) == now,
-            f"{name} is {now}, but the run in {str(folder)!r} was started with {before.get(name)}. "
+            before[name] == now,
+            f"{name} is {now}, but the run in {str(folder)!r} was started with {before[name]}. "
             f"Leave out --{name.replace('_', '-')}, or start a new run with another --out.",
         )
 

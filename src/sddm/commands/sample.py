@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
-from sddm.codecs import MAX_LENGTH, Codec, Integers
+from sddm.codecs import BLANK, MAX_LENGTH, Codec, Integers
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.conditions import Condition
@@ -34,6 +34,8 @@ from sddm.training.heartbeat import noticing_lost_processes
 
 MOST = {"num": 10_000_000, "seed": MAX_SEED, "length": MAX_LENGTH}
 """Numbers above which a typing error is more likely than intent, or memory ends."""
+FEW = 16
+"""How many samples are made if no number is given."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,27 @@ class SampleCommand:
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run or of a saved model, or a repository of the hub."""
-    num: int = 16
-    """How many samples."""
+    num: int | None = None
+    """How many samples: 16, or 1 for a file that holds one sample (.mid), unless given."""
     seed: int = 0
     """Seed of the samples."""
     condition: Path | None = None
     """A file with what is known of the samples and blanks elsewhere: one row for all samples, or a row for each. Blank
-    is -1 in arrays, '_' in lines of text, an empty field in tables."""
+    is -1 in arrays, '_' in lines of text, an empty field in tables. Or a MIDI file, of which --give, --fill and
+    --keep-voice say what is kept."""
+    give: int | None = None
+    """Music: keep the first so many steps of the condition, and generate what follows."""
+    fill: str | None = None
+    """Music: generate these bars of the condition, counted from 1, and keep the others: 8:12, or 2,4,6:8."""
+    keep_voice: str | None = None
+    """Music: keep these voices of the condition, by name or number, and generate the others: soprano, or 1,4."""
     prefix: str | None = None
     """The beginning of every sample: text, or numbers separated by commas."""
     length: int | None = None
     """Number of positions, for a model that takes any."""
     out: Path | None = None
-    """File for the samples; its ending chooses the format (.npy, .txt, .csv, .parquet, .png for toys). Printed if not
-    given."""
+    """File for the samples; its ending chooses the format (.npy, .txt, .csv, .parquet, .mid and .wav for music, .png).
+    Without an ending: a folder with a .mid file for each sample. Printed if not given."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the file if it exists."""
     batch_size: int = 256
@@ -71,6 +80,16 @@ class SampleCommand:
             if getattr(self, name) is not None:
                 _checks.whole(getattr(self, name), name, least, MOST.get(name))
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
+        kept = [name for name in ("give", "fill", "keep_voice") if getattr(self, name) is not None]
+        _checks.require(
+            self.condition is not None or not kept,
+            f"{' and '.join(kept)} says what is kept of a condition. Name its file with --condition.",
+        )
+
+    @property
+    def many(self) -> int:
+        """How many samples, also if no number was given."""
+        return FEW if self.num is None else self.num
 
 
 def run(command: SampleCommand) -> None:
@@ -78,20 +97,25 @@ def run(command: SampleCommand) -> None:
     codec = diffusion.codec or Integers(diffusion.process.num_states)
     command.sampling.check(diffusion)
     length = _length(command, diffusion)
+    if command.num is None:
+        alone = command.out is not None and command.out.suffix.lower() in codec.single
+        command = replace(command, num=1 if alone else FEW)
     condition = _condition(command, diffusion, codec, length)
     _checks.require(
         command.out is not None or codec.text_ending is not None,
         f"Samples of this model are not text. Name a file for them with --out, such as samples{codec.default_ending}.",
     )
     if command.out is not None:
-        codec.check_ending(command.out)
-        runs.check_file_place(command.out)
+        codec.check_ending(command.out, command.many)
+        if not codec.is_folder(command.out):
+            runs.check_file_place(command.out)
+        runs.check_place(command.out)
     processes = accelerator()
     with noticing_lost_processes(), _place(command.out, command.overwrite, processes) as folder:
         diffusion = diffusion.to(processes.device)
         parts = _Parts(folder, _job(command, diffusion, condition))
-        starts = range(0, command.num, command.batch_size)
-        batches = [slice(first, min(first + command.batch_size, command.num)) for first in starts]
+        starts = range(0, command.many, command.batch_size)
+        batches = [slice(first, min(first + command.batch_size, command.many)) for first in starts]
         mine = batches[processes.process_index :: processes.num_processes]
         _generate(command, diffusion, condition, parts, mine, quiet=not processes.is_main_process)
         parts.gather(processes)
@@ -103,7 +127,10 @@ def run(command: SampleCommand) -> None:
         else:
             with _files.replacing(command.out) as aside:
                 codec.write(tokens, aside)
-            print(f"{command.num} samples in {command.out}", file=sys.stderr)
+                if command.out.is_dir():  # to be replaced, as was asked for
+                    shutil.rmtree(command.out)
+            codec.write_beside(tokens, command.out, None if condition is None else condition.mask.expand_as(tokens))
+            print(f"{command.many} samples in {command.out}", file=sys.stderr)
             shutil.rmtree(folder)
 
 
@@ -179,7 +206,7 @@ def _generate(
     mine: list[slice],
     quiet: bool,
 ) -> None:
-    seeds = draw_seeds(command.num, torch.Generator().manual_seed(command.seed))
+    seeds = draw_seeds(command.many, torch.Generator().manual_seed(command.seed))
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
@@ -213,12 +240,14 @@ def _condition(command: SampleCommand, diffusion: Diffusion, codec: Codec, lengt
     if command.condition is not None:
         readable(command.condition, "Name a file with what is known of the samples.")
         known = codec.read_condition(command.condition, length)
+        kept = codec.kept(length, command.give, command.fill, command.keep_voice)
+        known = torch.where(kept, known, BLANK)
     else:
         known = codec.read_prefix(command.prefix or "", length)
     if known.shape[0] == 1:
         known = known[0]
     condition = Condition.from_blanks(known)
-    condition.for_samples(command.num, length, diffusion.process.num_states)
+    condition.for_samples(command.many, length, diffusion.process.num_states)
     return condition
 
 

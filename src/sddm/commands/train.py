@@ -13,7 +13,7 @@ import tyro
 from sddm import _checks
 from sddm.commands import runs
 from sddm.commands.runs import Flat
-from sddm.data import load
+from sddm.data import Reading, load
 from sddm.errors import StoppedError
 from sddm.fit import few_positions
 from sddm.recipe import ModelConfig, suited
@@ -41,12 +41,9 @@ class TrainCommand:
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Go on with the run in --out after its newest checkpoint. Other options are those it was started with; a few, such
     as --steps and --save-every, may be given anew."""
-    window: int | None = None
-    """Cut a .txt file into windows of this many characters, instead of taking each line as a sample."""
-    key: str | None = None
-    """Which array of an .npz file."""
     held_out: float = 0.1
     """Share of the rows that is not trained on: for the held-out loss, the likelihood bound, and `sddm evaluate`."""
+    reading: Annotated[Reading, Flat] = field(default_factory=Reading)
     architecture: Annotated[ModelConfig, Flat] = field(default_factory=ModelConfig)
     training: Annotated[TrainingConfig, Flat] = field(default_factory=TrainingConfig)
 
@@ -56,7 +53,7 @@ class TrainCommand:
 
 def run(command: TrainCommand) -> None:
     seed = command.training.seed
-    data = load(command.data, window=command.window, key=command.key, seed=seed)
+    data = load(command.data, seed=seed, **command.reading.given)
     rows, apart = data.split(command.held_out, seed)
     architecture, training = suited(command.architecture, command.training, rows)
     command = replace(command, architecture=architecture, training=training)
@@ -110,5 +107,5 @@ def resumed(folder: Path) -> TrainCommand:
     sizes = options.pop("architecture")
     grid = sizes.pop("grid", None)
     architecture = ModelConfig(**sizes, grid=None if grid is None else (grid[0], grid[1]))
-    training = TrainingConfig(**options.pop("training"))
-    return TrainCommand(**{**options, "out": folder}, architecture=architecture, training=training)
+    training, reading = TrainingConfig(**options.pop("training")), runs.reading(options)
+    return TrainCommand(options["data"], folder, False, options["held_out"], reading, architecture, training)

@@ -1,8 +1,8 @@
 """Where tokens come from."""
 
 from sddm.data.dataset import Dataset
-from sddm.data.load import load
+from sddm.data.load import Reading, load
 from sddm.data.toys import DENSITIES, Toy
 from sddm.token_array import TokenArray
 
-__all__ = ["DENSITIES", "Dataset", "TokenArray", "Toy", "load"]
+__all__ = ["DENSITIES", "Dataset", "Reading", "TokenArray", "Toy", "load"]

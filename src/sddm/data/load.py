@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from sddm import _checks
 from sddm.codecs import Encoded, Points, file_readers, folder_readers
 from sddm.data.dataset import Dataset
+from sddm.data.music import is_paper_array, paper_array
 from sddm.data.published import PUBLISHED
 from sddm.data.toys import DENSITIES, Toy
 from sddm.formats.text import readable
@@ -21,15 +24,41 @@ TOY_POINTS = 100_000
 """How many points are drawn from a toy."""
 
 
-def load(
-    source: str | Path, *, window: int | None = None, key: str | None = None, rows: int | None = None, seed: int = 0
-) -> Dataset:
+@dataclass(frozen=True)
+class Reading:
+    """How data are read, where there is a choice."""
+
+    window: int | None = None
+    """Cut a text into windows of this many characters, instead of taking each line as a sample; music into windows of
+    this many steps (256 unless given, and 64 for several voices)."""
+    key: str | None = None
+    """Which array of an .npz file."""
+    track: str | None = None
+    """Music: the track that holds the melody, by its name or number; unless given, the most melodic one."""
+    voices: int | None = None
+    """Music: how many voices sound together, such as 4; 1 unless given."""
+    steps_per_beat: int | None = None
+    """Music: steps of the grid in a quarter note; 4 unless given."""
+    held: bool = False
+    """Music: tell notes that are struck again from notes that go on. Unless given, each step of a note repeats its
+    pitch, as in the paper."""
+    scramble: bool = False
+    """Music: number the pitches in a fixed random order, as in the paper, so that a model cannot use their order."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that are not left to the reader."""
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+def load(source: str | Path, *, rows: int | None = None, seed: int = 0, **options: Any) -> Dataset:
     """Read a file or the files of a folder, draw points from the toy of that name, or fetch the published set of that
     name (unless there is a file or a folder of that name).
 
-    `window` cuts a text into windows of this many characters (without it, each line is a sequence); `key` names an
-    array of an .npz file; `rows` is how many rows of a published set are taken; `seed` draws the points of a toy and
-    the rows of "alarm". The rows of each file of a folder form a group.
+    rows: how many rows of a published set are taken.
+    seed: draws the points of a toy and the rows of "alarm".
+    options: those of `Reading`, such as `window`. The rows of each file of a folder form a group.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
@@ -38,10 +67,11 @@ def load(
     if not isinstance(source, (str, Path)):
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
     read = _reader(Path(source), seed)
-    options = {name: value for name, value in (("window", window), ("key", key), ("rows", rows)) if value is not None}
+    options = Reading(**options).given | ({} if rows is None else {"rows": rows})
     for name, value in options.items():
-        files = [f"{ending} files" for ending, reader in file_readers().items() if _takes(reader, name)]
-        able = " and ".join([*files, *(known for known, reader in PUBLISHED.items() if _takes(reader, name))])
+        endings = ", ".join(ending for ending, reader in file_readers().items() if _takes(reader, name))
+        sets = [known for known, reader in PUBLISHED.items() if _takes(reader, name)]
+        able = " and ".join([f"{endings} files"] * bool(endings) + [", ".join(sets)] * bool(sets))
         _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
         return Dataset(*read(**options), name=Path(source).name)
@@ -59,6 +89,8 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
     if str(path) in PUBLISHED and not path.exists():
         published = PUBLISHED[str(path)]
         return partial(published, seed=_checks.whole(seed, "seed", 0)) if _takes(published, "seed") else published
+    if is_paper_array(path):
+        return partial(paper_array, path)
     if os.path.isdir(path):  # also False if the name is too long
         return _reader_of_folder(path)
     readable(path, f"The toys are {', '.join(DENSITIES)}; published sets are {', '.join(PUBLISHED)}.")
@@ -77,8 +109,6 @@ def _reader_of_folder(path: Path) -> Callable[..., Encoded]:
     for ending, read in readers.items():
         found = [file for file in files if file.suffix.lower() == ending]
         if 2 * len(found) > len(files):
-            for file in found:
-                readable(file)
             return partial(read, found)
     raise IsADirectoryError(
         f"{str(path)!r} is a directory. Give the path of a file in it, or a folder most files of which end in one of "

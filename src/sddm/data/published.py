@@ -5,6 +5,8 @@
 | molecules | a molecule of MOSES, as SMILES | 57 | 27 |
 | moby-dick | 128 characters of a chapter of the novel | 128 | 81 |
 | tunes | a tune of music21's corpus, as ABC | 256 | 55 |
+| melodies | 256 sixteenths of a folk tune | 256 | 129 |
+| chorales | 64 sixteenths of a chorale by Bach, in four voices | 256 | 129 |
 | alarm | a patient, drawn from a Bayesian network whose law is known | 37 | 2 to 4 |
 """
 
@@ -20,6 +22,8 @@ import torch
 from sddm import _checks
 from sddm.codecs import Characters, Columns, Encoded
 from sddm.data.bayesian import BayesianNetwork
+from sddm.data.music import chorales, melodies
+from sddm.data.music_corpus import COLLECTIONS
 from sddm.data.packages import Package
 from sddm.formats.bif import read_bif
 from sddm.formats.tunes import Tunes, read_tunes
@@ -34,8 +38,6 @@ PGMPY = Package("pypi", "pgmpy", "1.1.2", "e55c78763a4a45dd644a13b250cea86af0c7e
 SMILES, LONGEST_SMILES = "#()-123456=BCFHNOS[]clnors", 57
 """The characters of all molecules of MOSES and the length of the longest, so that a part has the same tokens as all."""
 CHAPTERS = 135
-COLLECTIONS = ("airdsAirs", "essenFolksong", "oneills1850", "ryansMammoth")
-"""The folders of music21's corpus that hold tunes of one voice."""
 ROWS = 20_000
 """How many rows are taken of a set that has more, or that can be drawn."""
 
@@ -93,6 +95,8 @@ PUBLISHED: dict[str, Callable[..., Encoded]] = {
     "molecules": molecules,
     "moby-dick": moby_dick,
     "tunes": tunes,
+    "melodies": melodies,
+    "chorales": chorales,
     "alarm": alarm,
 }
 """The sets by name. A function takes what `load` passes on: `rows`, `window` or `seed`, if it has such an argument."""

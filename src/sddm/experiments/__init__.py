@@ -6,6 +6,8 @@ from typing import Any
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.experiment import Experiment
 from sddm.experiments.learning import Learning, Objectives
+from sddm.experiments.music import Music, MusicSteps
+from sddm.experiments.orders import Orders
 from sddm.experiments.synthetic import Synthetic
 
 EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
@@ -14,5 +16,8 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "training": Training,
     "learning": Learning,
     "objectives": Objectives,
+    "orders": Orders,
+    "music": Music,
+    "music-steps": MusicSteps,
 }
 """Each is made for a scale, small or paper."""

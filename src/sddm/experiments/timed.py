@@ -17,13 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from sddm import _files
+from sddm import _checks, _files
 from sddm.baselines import Autoregressive, AutoregressiveLearner
+from sddm.baselines.chains import UniformChain
+from sddm.baselines.d3pm import D3PM, D3PMLearner
+from sddm.conditions import Condition
 from sddm.experiments.corpora import Corpus
 from sddm.experiments.systems import Drawn, Source, System, marked
+from sddm.marginals import LeaveOneOut
 from sddm.networks import Sizes
-from sddm.recipe import Recipe
+from sddm.recipe import ModelConfig, Recipe
 from sddm.training import TrainingConfig, learn
 from sddm.training.batches import Epochs, generator_of
 from sddm.training.descent import Descent
@@ -61,8 +67,8 @@ class Timed(System):
         """What is trained, with fresh weights."""
 
     @abstractmethod
-    def sample(self, model: Any, num: int, seed: int) -> Any:
-        """Tokens of samples."""
+    def sample(self, model: Any, num: int, seed: int, condition: Condition | None = None) -> Int[Tensor, "num dim"]:
+        """Samples, in which the condition's positions keep their tokens."""
 
     @property
     def training(self) -> str:
@@ -70,13 +76,17 @@ class Timed(System):
 
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
         assert isinstance(source, Corpus)
+        model = self.trained(source, seed, folder)
         pace, steps = self._pace(source, seed, folder)
+        return Drawn(self.sample(model, num, seed), model=model, training_seconds=steps * pace)
+
+    def trained(self, source: Corpus, seed: int, folder: Path) -> Any:
+        """The model after its minutes; an interrupted training goes on."""
+        _, steps = self._pace(source, seed, folder)
         often = max(1, steps // POINTS)
         config = replace(self.config, steps=steps, seed=seed, evaluate_every=often, save_every=often, keep=1)
         batches = Epochs(source.train, config.batch_size, seed)
-        model = learn(self.learner(source, config), batches, config, out=folder, resume=True)
-        tokens = self.sample(model, num, seed)
-        return Drawn(tokens, model=model, training_seconds=steps * pace)
+        return learn(self.learner(source, config), batches, config, out=folder, resume=True)
 
     def _pace(self, source: Corpus, seed: int, folder: Path) -> tuple[float, int]:
         """The seconds of a step, and how many of them there are."""
@@ -121,6 +131,11 @@ class TimedDiffusion(Timed):
     recipe: Recipe = field(default_factory=Recipe)
 
     @property
+    def training(self) -> str:
+        settings = [self.minutes, asdict(self.recipe.model), asdict(self.recipe.training)]
+        return marked(self.recipe.model.model, settings)
+
+    @property
     def config(self) -> TrainingConfig:
         return self.recipe.training
 
@@ -128,8 +143,8 @@ class TimedDiffusion(Timed):
         diffusion = self.recipe.model.build(source.train, config.seed)
         return DiffusionLearner(diffusion, config, held_out=source.validation)
 
-    def sample(self, model: Any, num: int, seed: int) -> Any:
-        return self.recipe.sampling.sample(model, num, generator=generator_of(seed, "samples", 0))
+    def sample(self, model: Any, num: int, seed: int, condition: Condition | None = None) -> Int[Tensor, "num dim"]:
+        return self.recipe.sampling.sample(model, num, condition=condition, generator=generator_of(seed, "samples", 0))
 
 
 @dataclass(frozen=True)
@@ -147,5 +162,47 @@ class LeftToRight(Timed):
         model = Autoregressive.for_data(source.train, self.sizes, config.seed)
         return AutoregressiveLearner(model, config, held_out=source.validation)
 
-    def sample(self, model: Any, num: int, seed: int) -> Any:
-        return model.sample(num, generator_of(seed, "samples", 0))
+    def sample(self, model: Any, num: int, seed: int, condition: Condition | None = None) -> Int[Tensor, "num dim"]:
+        generator, prefix = generator_of(seed, "samples", 0), None
+        if condition is not None:
+            prefix = condition.values[:, : int(condition.mask[0].sum())]
+            _checks.require(
+                bool(condition.mask[:, : prefix.shape[1]].all())
+                and not bool(condition.mask[:, prefix.shape[1] :].any()),
+                "The left-to-right model can be given the first positions of a row alone.",
+            )
+        return model.sample(num, generator, prefix=prefix)
+
+
+@dataclass(frozen=True)
+class TimedD3PM(Timed):
+    """D3PM with uniform noise in discrete time."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The sizes of the network; its process is the chain."""
+    settings: TrainingConfig = field(default_factory=TrainingConfig)
+    steps: int = 1000
+    """Steps of the chain."""
+    taken: int | None = None
+    """How many of them sampling takes; all unless given."""
+
+    @property
+    def training(self) -> str:
+        return marked(type(self).__name__, asdict(replace(self, taken=None)))
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self.settings
+
+    def learner(self, source: Corpus, config: TrainingConfig) -> Descent:
+        chain = UniformChain(source.num_states, self.steps)
+        sizes: dict[str, Any] = self.model.sizes(len(source.train) * source.length)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            network = LeaveOneOut.for_process(chain, source.length, film_blocks=self.model.film_blocks or 0, **sizes)
+            model = D3PM(chain, network, source.train.codec)
+        return D3PMLearner(model, config, held_out=source.validation)
+
+    def sample(self, model: Any, num: int, seed: int, condition: Condition | None = None) -> Int[Tensor, "num dim"]:
+        generator = generator_of(seed, "samples", 0)
+        return model.sample(num, steps=self.taken, condition=condition, generator=generator)

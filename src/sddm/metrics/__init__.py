@@ -1,5 +1,7 @@
 """How far samples are from data. `METRICS` lists what `sddm evaluate` measures."""
 
+import math
+
 from jaxtyping import Int
 from torch import Tensor
 
@@ -7,12 +9,16 @@ from sddm.codecs import Codec, Columns
 from sddm.metrics.association import association_gap, cramers_v
 from sddm.metrics.cells import cell_distance
 from sddm.metrics.figure import Figure, Metric
+from sddm.metrics.histograms import hellinger, outlier_fraction
 from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, hamming_mmd
 from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
+from sddm.metrics.paired import Difference, paired_difference
+from sddm.metrics.scores import MUSIC
 
 __all__ = [
     "METRICS",
     "MMD",
+    "Difference",
     "Figure",
     "Metric",
     "MoleculeFigures",
@@ -22,6 +28,9 @@ __all__ = [
     "cramers_v",
     "draw_molecules",
     "hamming_mmd",
+    "hellinger",
+    "outlier_fraction",
+    "paired_difference",
 ]
 
 METRICS: dict[str, Metric] = {
@@ -36,6 +45,7 @@ METRICS: dict[str, Metric] = {
         codec=Columns,
         rows=2,
     ),
+    **MUSIC,
 }
 
 
@@ -43,8 +53,14 @@ def compare(samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"], co
     """How far samples are from data, by every metric that suits the codec and has enough rows."""
     figures = []
     for name, metric in METRICS.items():
-        if isinstance(codec, metric.codec) and min(len(samples), len(data)) >= metric.rows:
-            value = metric.measure(samples, data, codec)
-            value, error = value if isinstance(value, MMD) else (value, None)
-            figures.append(Figure(name, metric.title, value, error))
+        if not isinstance(codec, metric.codec) or not metric.suits(codec) or min(len(samples), len(data)) < metric.rows:
+            continue
+        value = metric.measure(samples, data, codec)
+        value, error = value if isinstance(value, MMD) else (value, None)
+        of_data = None
+        if metric.compared and len(data) >= 2 * metric.rows:
+            others = metric.measure(data[::2], data[1::2], codec)
+            of_data = others.value if isinstance(others, MMD) else others
+        if not math.isnan(value):  # where there is nothing to measure, such as notes
+            figures.append(Figure(name, metric.title, value, error, of_data))
     return figures

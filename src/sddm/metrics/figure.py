@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
@@ -13,6 +14,10 @@ from sddm.metrics.mmd import MMD
 
 Tokens = Int[Tensor, "num dim"]
 OtherTokens = Int[Tensor, "others dim"]
+
+
+def always(codec: Codec) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,10 @@ class Metric:
     """The codecs that the metric suits: this one and those derived from it."""
     rows: int = 1
     """The least rows of samples and of data that it needs."""
+    suits: Callable[[Any], bool] = always
+    """Which of these codecs it suits."""
+    compared: bool = False
+    """Whether the figure says something only next to the same figure of data against other data."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +46,14 @@ class Figure:
     title: str
     value: float
     standard_error: float | None = None
+    of_data: float | None = None
+    """The same figure of some of the data against the others."""
 
     def saved(self) -> dict[str, float]:
-        error = {} if self.standard_error is None else {f"{self.name}_standard_error": self.standard_error}
-        return {self.name: self.value, **error}
+        others = {"standard_error": self.standard_error, "of_data": self.of_data}
+        return {self.name: self.value, **{f"{self.name}_{key}": n for key, n in others.items() if n is not None}}
 
     def __str__(self) -> str:
         error = "" if self.standard_error is None else f" +- {self.standard_error:.2g}"
-        return f"{self.title}  {self.value:.6g}{error}"
+        of_data = "" if self.of_data is None else f", of data {self.of_data:.6g}"
+        return f"{self.title}  {self.value:.6g}{error}{of_data}"

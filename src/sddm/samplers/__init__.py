@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 
+from sddm.samplers.confident import Confident
 from sddm.samplers.corrector import Corrector
 from sddm.samplers.exact import Exact
-from sddm.samplers.grids import Grid, uniform_in_log_share, uniform_in_share, uniform_in_time
+from sddm.samplers.grids import (
+    Grid,
+    uniform_down_to_least_time,
+    uniform_in_log_share,
+    uniform_in_share,
+    uniform_in_time,
+)
 from sddm.samplers.in_order import InOrder
 from sddm.samplers.lazy import Lazy
 from sddm.samplers.loop import Callback, Progress, Trajectory, sample
+from sddm.samplers.predicting import Predicting
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
 from sddm.samplers.sweep import Sweep
 
@@ -20,27 +28,37 @@ SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "tau-leaping": TauLeaping,
     "exact": Exact,
     "in-order": InOrder,
+    "confident": Confident,
+    "tauldr": Predicting,
 }
 
-GRIDS: dict[str, Grid] = {"time": uniform_in_time, "log-share": uniform_in_log_share, "share": uniform_in_share}
+GRIDS: dict[str, Grid] = {
+    "time": uniform_in_time,
+    "log-share": uniform_in_log_share,
+    "share": uniform_in_share,
+    "tauldr": uniform_down_to_least_time,
+}
 
 __all__ = [
     "GRIDS",
     "SAMPLERS",
     "Analytical",
     "Callback",
+    "Confident",
     "Corrector",
     "Euler",
     "Exact",
     "Grid",
     "InOrder",
     "Lazy",
+    "Predicting",
     "Progress",
     "ReverseStep",
     "Sweep",
     "TauLeaping",
     "Trajectory",
     "sample",
+    "uniform_down_to_least_time",
     "uniform_in_log_share",
     "uniform_in_share",
     "uniform_in_time",

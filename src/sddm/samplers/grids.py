@@ -44,6 +44,17 @@ def uniform_in_share(process: Process, steps: int) -> Float64[Tensor, "times"]:
     return _pinned(process.schedule.inverse(-shares.log() / process.gap))
 
 
+LEAST_TIME = 0.01
+"""The time from which tauLDR takes its last step."""
+
+
+def uniform_down_to_least_time(process: Process, steps: int) -> Float64[Tensor, "times"]:
+    """Steps of equal length in t from T to 0.01, and one from there to 0, as in tauLDR."""
+    _checks.instance(process, Process, "process")
+    _checks.whole(steps, "steps", 1)
+    return torch.cat([torch.linspace(HORIZON, LEAST_TIME, steps, dtype=torch.float64), torch.zeros(1).double()])
+
+
 def _pinned(times: Float64[Tensor, "times"]) -> Float64[Tensor, "times"]:
     """Both ends exact: the inversion may have rounded them."""
     times[0], times[-1] = HORIZON, 0.0

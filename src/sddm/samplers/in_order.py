@@ -15,10 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
-from sddm.processes import HORIZON, Absorbing
+from sddm.processes import HORIZON, Absorbing, Process
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
 from sddm.samplers.ends import with_settled
@@ -41,8 +43,7 @@ class InOrder:
         check_in_order(diffusion, "sampler: InOrder")
 
     def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
-        """A row of MASK, with what is known of it."""
-        return with_settled(torch.full_like(query.xt, diffusion.process.num_states), query)
+        return all_masked(diffusion, query)
 
     def usual_steps(self, length: int) -> int:
         """A step for each position."""
@@ -52,16 +53,28 @@ class InOrder:
         x, process = query.xt, diffusion.process
         chance = randomness.uniform(x.shape, x.device)  # as many for each row, however many it uses
         hidden, end = x == process.num_states, torch.full_like(s, HORIZON)
-        stay = (query.free * (1 - process.remaining(s)) / (1 - process.remaining(end)) - ROUNDING).ceil().long()
-        most = int((hidden.sum(1) - stay).max())
+        due = positions_due(process, query, s)
+        most = int(due.max())
         if most <= 0:
             return x
-        turn = hidden & (hidden.cumsum(1) <= (hidden.sum(1) - stay)[:, None])
+        turn = hidden & (hidden.cumsum(1) <= due[:, None])
         positions = (turn.long() * x.shape[1] - torch.arange(x.shape[1], device=x.device)).topk(most).indices
-        ahead = self.start(diffusion, query, randomness)
+        ahead = all_masked(diffusion, query)
         law = diffusion(query.at(positions)._replace(t=end, ahead=ahead)).require_x0("InOrder").exp()
         drawn = invert_cdf(law[..., : process.num_states], chance.gather(1, positions))
         return x.scatter(1, positions, torch.where(turn.gather(1, positions), drawn, x.gather(1, positions)))
+
+
+def all_masked(diffusion: Diffusion, query: Query) -> Tokens:
+    """A row of MASK, with what is known of it."""
+    return with_settled(torch.full_like(query.xt, diffusion.process.num_states), query)
+
+
+def positions_due(process: Process, query: Query, s: Times) -> Int[Tensor, "batch"]:
+    """How many hidden positions are to be drawn, so that at s as large a share is hidden as the process would have."""
+    at_end = 1 - process.remaining(torch.full_like(s, HORIZON))
+    stay = (query.free * (1 - process.remaining(s)) / at_end - ROUNDING).ceil().long()
+    return (query.xt == process.num_states).sum(1) - stay
 
 
 def check_in_order(diffusion: Diffusion, user: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -15,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm.codecs import Codec
 from sddm.data import Dataset
 from sddm.noising import Batch
 from sddm.randomness import Shuffle
@@ -63,3 +65,16 @@ class Epochs:
         epochs = range(first // size, (last - 1) // size + 1)
         rows = [self._order(e)(torch.arange(max(first - e * size, 0), min(last - e * size, size))) for e in epochs]
         return rows_of(self.data, torch.cat(rows))
+
+
+def transposed(batches: Batches, codec: Codec, semitones: int, seed: int) -> Batches:
+    """The same rows of music, each moved by a random number of semitones up to this one, down or up."""
+
+    def moved(step: int) -> Batch:
+        batch = batches(step)
+        batch = batch if isinstance(batch, Batch) else Batch(batch)
+        generator = generator_of(seed, "transposition", step)
+        by = torch.randint(-semitones, semitones + 1, (len(batch),), generator=generator)
+        return replace(batch, x0=codec.transposed(batch.x0, by))
+
+    return moved

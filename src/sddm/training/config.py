@@ -29,6 +29,7 @@ MAX_SEED = 2**63 - 1
 """The largest seed; torch's generators take no more than 64 bits."""
 
 
+MOST_SEMITONES = 127
 RATES = {"adamw": 1e-3, "muon": 5e-3}
 """Learning rates unless one is given."""
 
@@ -86,10 +87,13 @@ class TrainingConfig(RunConfig):
     """Decay of the moving average of the weights, which is what training returns."""
     ema_share: float = 0.1
     """The average reaches back over no more than about this share of the steps; up to 0.5 removes more noise."""
-    known: str = "nothing"
-    """What is known of each row, so that the model learns the rest given that: nothing, prefix (:32 fixes its length,
+    known: str | None = None
+    """What is known of each row, so that the model learns the rest given that: nothing (the default, but of music any
+    prefix and any spans), prefix (:32 fixes its length,
     :8:64 its range), spans (:5 pieces, every other one known), scattered (:0.3 of the positions), mask:0-31,48. Several
     are a mixture: nothing@2+prefix+spans, where nothing counts twice."""
+    transpose: int = 0
+    """Of music: every row is moved by up to this many semitones, drawn anew each time, in training only."""
     loss: LossName | None = None
     """What is minimised; by default conditional-ratio-matching or, for a model that sees its own token,
     denoising-cross-entropy. mdlm, udlm and score-entropy are as other papers state them."""
@@ -123,6 +127,7 @@ class TrainingConfig(RunConfig):
         )
         if self.num_positions is not None:
             _checks.whole(self.num_positions, "num_positions", 1)
+        _checks.whole(self.transpose, "transpose", 0, MOST_SEMITONES)
         if self.pool is not None:
             _checks.whole(self.pool, "pool", self.batch_size, MAX_BATCH_SIZE)
         if self.loss is not None:
@@ -151,6 +156,12 @@ class TrainingConfig(RunConfig):
         )
 
     @property
+    def lasting(self) -> dict[str, Any]:
+        """With what stands for options that are not given."""
+        usual = {"known": self.known or "nothing", "learning_rate": self.peak, "optimizer": self.optimizer or "adamw"}
+        return super().lasting | usual
+
+    @property
     def peak(self) -> float:
         """The largest learning rate."""
         if self.learning_rate is not None:
@@ -166,7 +177,7 @@ class TrainingConfig(RunConfig):
 
     @property
     def known_rule(self) -> Known:
-        return known_from_text(self.known)
+        return known_from_text(self.known or "nothing")
 
     @property
     def time_rule(self) -> TimeRule:

@@ -13,18 +13,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sddm import _checks, _files
+from sddm.codecs import Codec, Integers
 from sddm.conditions import Condition
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion
-from sddm.likelihood import bound, in_order
+from sddm.likelihood import in_order
 from sddm.losses import Loss, conditional_ratio_matching, denoising_cross_entropy, x0_cross_entropy
 from sddm.networks import MLPEnergy
 from sddm.noising import Batch, NoisedBatch, noise_batch
 from sddm.objectives import LOSSES
 from sddm.pool import check_process
-from sddm.samplers import sample
 from sddm.token_array import TokenArray
-from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of
+from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of, transposed
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.loop import MODEL, SAMPLES, learn
@@ -63,6 +63,10 @@ def train(
     if isinstance(data, (Tensor, TokenArray, Dataset)):
         check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
         data = Epochs(data, config.pool or config.batch_size, config.seed)
+    if config.transpose:
+        data = transposed(
+            data, diffusion.codec or Integers(diffusion.process.num_states), config.transpose, config.seed
+        )
     learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
     trained: Diffusion = learn(
         learner,
@@ -88,6 +92,9 @@ def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, know
     if config.pool is not None:
         check_process(diffusion.process)
     known.check(length)
+    if config.transpose:
+        nothing = torch.zeros(0, dtype=torch.int64)
+        codec_of(diffusion).transposed(nothing[:, None], nothing)
     _checks.require(
         known == Nothing() or not any(isinstance(part, MLPEnergy) for part in diffusion.modules()),
         "known: an MLP energy cannot be told which positions are known. Train a transformer.",
@@ -96,6 +103,11 @@ def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, know
         row = torch.zeros(1, length, dtype=torch.int64, device=diffusion.device)
         with torch.no_grad():
             LOSSES[config.loss](diffusion, row, num_positions=config.num_positions, pool=row if config.pool else None)
+
+
+def codec_of(diffusion: Diffusion) -> Codec:
+    """What the tokens of a diffusion mean: numbers, if nothing is said."""
+    return diffusion.codec or Integers(diffusion.process.num_states)
 
 
 def usual_loss(diffusion: Diffusion) -> Loss:
@@ -184,9 +196,8 @@ class DiffusionLearner(Descent):
         values = [self.losses(drawn.rows(slice(i, i + size))) for i in range(0, len(batch), size)]
         some = batch.rows(slice(BOUND_ROWS))
         masks = {"given": some.given, "padding": some.padding}
-        bits, error = bound(
-            self.diffusion, some.x0, BOUND_TIMES, **masks, generator=generator, batch_size=size
-        ).bits_per_dim
+        estimate = self.diffusion.bound(some.x0, BOUND_TIMES, **masks, generator=generator, batch_size=size)
+        bits, error = estimate.bits_per_dim
         figures = {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
         if self.diffusion.model.ordered:
             nats = in_order(self.diffusion, batch.x0, given=batch.given, padding=batch.padding, batch_size=size)
@@ -217,7 +228,7 @@ class DiffusionLearner(Descent):
             options = {"condition": condition, "labels": rows.labels, "padding": rows.padding}
         generator = generator_of(self.config.seed, "early samples", 0)
         num = len(rows) if any(option is not None for option in options.values()) else codec.preview
-        draw = partial(sample, self.diffusion, num, steps=50, generator=generator, progress=False, **options)
+        draw = partial(self.diffusion.sample, num, steps=50, generator=generator, progress=False, **options)
         tokens = self.inside(draw)
         if self.accelerator.is_main_process:
             (folder / SAMPLES).mkdir(exist_ok=True)

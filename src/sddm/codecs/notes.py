@@ -1,0 +1,244 @@
+"""Music as tokens: the pitch, or the silence, of each voice in each step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Int16, Integer
+from torch import Tensor
+
+from sddm import _checks, _files
+from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.kept import kept
+from sddm.formats.midi import MAX_BYTES, MAX_STEPS_PER_BEAT, read_parts
+from sddm.formats.midi_writer import check_tempo, write_midi
+from sddm.formats.parts import find_voices, length, melody
+from sddm.formats.piano_roll import draw_roll
+from sddm.formats.pieces import ENDINGS, Named, Selection, of_archive, of_file, of_folder, windows
+from sddm.formats.score import PITCHES, Score, checked, from_notes, merged, sounding, voice_names
+from sddm.formats.sound import write_wav
+
+MAX_VOICES = 16
+WINDOW, WINDOW_OF_VOICES = 256, 64
+"""Steps of a row, of one voice and of several, unless they are given."""
+
+
+class Notes(Codec):
+    """Music on a grid: position `step * voices + voice` holds what this voice does in this step.
+
+    held: whether a note that goes on has a token of its own, 129. If so, every `sddm.formats.score.Score` has its own
+        tokens. If not, as in the paper, a note repeats its pitch in each of its steps, and a note that is struck again
+        at once is a longer note. Tokens 0 to 127 are pitches, 128 is a rest.
+    key: what scrambles the tokens, in the paper so that no order is left: token = key[value].
+    steps_per_beat, beats_per_bar, tempo: the grid, the length of a bar, and how many beats a minute has when it is
+        heard. A beat is a quarter note.
+
+    >>> Notes().decode(torch.tensor([[60, 60, 62, 128]])).tolist()
+    [[[60, 129, 62, 128]]]
+    """
+
+    sequence = True
+    preview = 4
+    single = frozenset({".mid", ".wav"})
+    cuts_conditions = True
+
+    def __init__(
+        self,
+        voices: int = 1,
+        steps_per_beat: int = 4,
+        beats_per_bar: int = 4,
+        held: bool = False,
+        key: Sequence[int] | None = None,
+        tempo: float = 120.0,
+    ) -> None:
+        self.voices = _checks.whole(voices, "voices", 1, MAX_VOICES)
+        self.steps_per_beat = _checks.whole(steps_per_beat, "steps_per_beat", 1, MAX_STEPS_PER_BEAT)
+        self.beats_per_bar = _checks.whole(beats_per_bar, "beats_per_bar", 1, 255)
+        self.tempo = check_tempo(tempo)
+        self.held = bool(held)
+        self.num_states = PITCHES + 1 + self.held
+        self.key = None if key is None else [int(token) for token in key]
+        _checks.require(
+            self.key is None or sorted(self.key) == list(range(self.num_states)),
+            f"key must hold each token from 0 to {self.num_states - 1} once.",
+        )
+        self._tokens = np.array(range(self.num_states) if self.key is None else self.key)
+        self._values = np.argsort(self._tokens)
+
+    @property
+    def voice_names(self) -> list[str]:
+        """What the voices are called."""
+        return voice_names(self.voices)
+
+    @property
+    def steps_per_bar(self) -> int:
+        return self.steps_per_beat * self.beats_per_bar
+
+    def encode(self, values: Sequence[Score] | Integer[np.ndarray, "num voices steps"]) -> Tokens:
+        """The tokens of scores of one length."""
+        shapes = {np.shape(score) for score in values}
+        _checks.require(
+            len(shapes) == 1 and len(next(iter(shapes))) == 2,
+            f"values must hold scores (voices, steps) of one length, but they have shapes {sorted(shapes)[:4]}.",
+        )
+        scores = np.stack([checked(score, "values") for score in values])
+        _checks.require(
+            scores.shape[1] == self.voices,
+            f"values has {scores.shape[1]} voices, but these notes have {self.voices}.",
+        )
+        if not self.held:
+            scores = sounding(scores.reshape(-1, scores.shape[2])).reshape(scores.shape)
+        return torch.from_numpy(self._tokens[scores].transpose(0, 2, 1).reshape(len(scores), -1).astype(np.int64))
+
+    def decode(self, tokens: Tokens) -> Int16[np.ndarray, "num voices steps"]:
+        """Scores. They may hold HELD where nothing was struck before, which is a rest."""
+        values = self._values[self.check(tokens).numpy()].astype(np.int16)
+        scores = values.reshape(len(tokens), self._steps(tokens.shape[1]), self.voices).transpose(0, 2, 1)
+        flat = scores.reshape(-1, scores.shape[2])
+        return (flat if self.held else merged(flat)).reshape(scores.shape)
+
+    def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
+        if isinstance(source, Notes):
+            mine, others = (
+                f"{codec.voices} voices with {codec.steps_per_beat} steps a beat" for codec in (self, source)
+            )
+            _checks.require(
+                mine == others, f"{name} holds {others}, but the model was trained on {mine}. Read the data like these."
+            )
+        return super().translated(tokens, source, name)
+
+    def transposed(self, tokens: Tokens, semitones: Int[Tensor, "num"]) -> Tokens:
+        token_of, value_of = (torch.from_numpy(table).to(tokens.device) for table in (self._tokens, self._values))
+        values = value_of[tokens]
+        pitched = values < PITCHES
+        lowest = values.where(pitched, PITCHES - 1).amin(dim=1)
+        highest = values.where(pitched, 0).amax(dim=1)
+        by = semitones.to(tokens.device).clamp(-lowest, PITCHES - 1 - highest)
+        return token_of[torch.where(pitched, values + by[:, None], values)]
+
+    def usual_known(self, length: int) -> str | None:
+        """Nothing, any prefix, any spans, and of several voices any one."""
+        if length < max(3, 2 * self.voices):
+            return None
+        single = [f"mask:{voice}-{length - 1}/{self.voices}@{1 / self.voices:g}" for voice in range(self.voices)]
+        return "+".join(["nothing", "prefix", "spans", *(single if self.voices > 1 else [])])
+
+    # ---- reading
+
+    @classmethod
+    def files(cls) -> Readers:
+        return {**dict.fromkeys(ENDINGS, _reader(of_file)), ".zip": _reader(of_archive)}
+
+    @classmethod
+    def folders(cls) -> Readers:
+        """The windows of each file are a group."""
+        return {ENDINGS[0]: _reader(of_folder)}
+
+    def condition_readers(self) -> ConditionReaders:
+        """A MIDI file gives the voices that it has. Those that it does not have are blank."""
+        return {**dict.fromkeys(ENDINGS, self._read_condition), **super().condition_readers()}
+
+    def _read_condition(self, path: Path) -> list[list[int]]:
+        with path.open("rb") as file:
+            parts = read_parts(file.read(MAX_BYTES + 1), str(path), self.steps_per_beat)
+        steps = length(parts)
+        _checks.require(steps > 0, f"{str(path)!r} has no steps. Give a file that holds music.")
+        if self.voices == 1:
+            return self.encode([melody(parts, name=str(path))[None]]).tolist()
+        found = find_voices(parts, self.voices, name=str(path))
+        score = np.stack([from_notes(notes or [], steps) for notes in found])
+        tokens = self.encode([score]).reshape(steps, self.voices)
+        tokens[:, [notes is None for notes in found]] = BLANK
+        return [tokens.flatten().tolist()]
+
+    def read_prefix(self, text: str, length: int) -> Tokens:
+        raise ValueError(
+            "A prefix of music is not text. Name a MIDI file with --condition, and with --give how many of its steps "
+            "are kept."
+        )
+
+    def kept(
+        self, length: int, give: int | None = None, fill: str | None = None, keep_voice: str | None = None
+    ) -> Bool[Tensor, "length"]:
+        """Which positions of a piece are kept: those that all rules keep. `sddm.codecs.kept` says what they are."""
+        steps = self._steps(length)
+        return torch.from_numpy(kept(steps, self.voice_names, self.steps_per_bar, give, fill, keep_voice).T.flatten())
+
+    def _steps(self, positions: int) -> int:
+        _checks.require(
+            positions % self.voices == 0,
+            f"A piece has {positions} positions, which are not whole steps of {self.voices} voices.",
+        )
+        return positions // self.voices
+
+    # ---- writing
+
+    def writers(self) -> Writers:
+        return {
+            ".mid": lambda tokens, path: write_midi(
+                self.decode(tokens)[0], path, self.steps_per_beat, self.tempo, self.beats_per_bar, self.voice_names
+            ),
+            **super().writers(),
+            ".wav": lambda tokens, path: write_wav(self.decode(tokens)[0], path, self.steps_per_beat, self.tempo),
+            ".png": lambda tokens, path: draw_roll(list(self.decode(tokens)), path, steps_per_bar=self.steps_per_bar),
+        }
+
+    def write_beside(self, tokens: Tokens, path: Path, given: Bool[Tensor, "num dim"] | None = None) -> None:
+        """A sound and a picture beside each .mid file. What cannot be made is said in a warning."""
+        if not self.is_folder(path) and path.suffix.lower() != ".mid":
+            return
+        scores, heard = self.decode(tokens), True
+        for row, file in enumerate(self.files_of(path, len(tokens))):
+            mask = None if given is None else given[row].cpu().numpy().reshape(-1, self.voices).T
+            with _files.replacing(file.with_suffix(".png")) as aside:
+                draw_roll([scores[row]], aside, mask, steps_per_bar=self.steps_per_bar)
+            if heard:
+                heard = self._write_sound(scores[row], file.with_suffix(".wav"))
+
+    def _write_sound(self, score: Score, path: Path) -> bool:
+        try:
+            with _files.replacing(path) as aside:
+                write_wav(score, aside, self.steps_per_beat, self.tempo)
+        except ValueError as error:
+            warnings.warn(f"No sound was written. {error}")
+            return False
+        return True
+
+
+def scrambling(num_states: int) -> list[int]:
+    """A random order of the tokens, always the same one."""
+    return [int(token) for token in np.random.RandomState(0).permutation(num_states)]
+
+
+def _reader(opened: Callable[[Any], Iterator[Named]]) -> Callable[..., Encoded]:
+    """A reader of what `opened` gives for a path or for a list of paths."""
+
+    def read(
+        source: Path | Sequence[Path],
+        window: int | None = None,
+        steps_per_beat: int = 4,
+        voices: int = 1,
+        track: str | int | None = None,
+        held: bool = False,
+        scramble: bool = False,
+    ) -> Encoded:
+        _checks.whole(voices, "voices", 1, MAX_VOICES)
+        _checks.whole(steps_per_beat, "steps_per_beat", 1, MAX_STEPS_PER_BEAT)
+        window = (WINDOW if voices == 1 else WINDOW_OF_VOICES) if window is None else window
+        _checks.whole(window, "window", 1, MAX_LENGTH // voices)
+        place = source if isinstance(source, Path) else source[0].parent
+        selection = Selection(window, steps_per_beat, voices, track)
+        scores, groups, report = windows(opened(source), selection, None if opened is of_file else repr(str(place)))
+        if not report.whole:
+            warnings.warn(report.text)
+        key = scrambling(PITCHES + 1 + held) if scramble else None
+        codec = Notes(voices, steps_per_beat, held=held, key=key)
+        tokens = codec.encode(scores).numpy().astype(np.uint8)
+        return Encoded(tokens, codec, groups if len(set(groups)) > 1 else None)
+
+    return read

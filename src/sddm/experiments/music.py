@@ -1,0 +1,315 @@
+"""Music: what follows the first 32 steps of a melody, by SDDM and by the systems that it is compared with.
+
+`sddm reproduce music` fills the paper's Table 3 with the tunes of music21's corpus, all systems on the same rows, sizes
+and minutes of training. `sddm reproduce music-steps` completes by the same models in 10 to 500 evaluations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float64, Int
+from torch import Tensor
+
+from sddm import _files
+from sddm.baselines import Autoregressive
+from sddm.baselines.tauldr import recipe as tauldr
+from sddm.codecs import Notes
+from sddm.conditions import Condition
+from sddm.data.leaks import leaks
+from sddm.experiments.corpora import Corpus, corpus
+from sddm.experiments.experiment import Cell, Experiment, Row, markdown, slug, with_error
+from sddm.experiments.pictures import curves
+from sddm.experiments.systems import Drawn, Source
+from sddm.experiments.timed import LeftToRight, Timed, TimedD3PM, TimedDiffusion
+from sddm.formats.midi_writer import write_midi
+from sddm.formats.piano_roll import draw_roll
+from sddm.likelihood import in_order
+from sddm.metrics import compare, hellinger, outlier_fraction, paired_difference
+from sddm.networks import Sizes
+from sddm.recipe import ModelConfig, Recipe, SamplingConfig
+from sddm.training import TrainingConfig
+from sddm.training.batches import generator_of
+
+GIVEN, RUNS = 32, 5
+"""Steps that are given, and completions of each test row, as in the paper."""
+TUNES, SCORED, TIMES = 100, 100, 16
+"""Test rows that are completed and whose bound is taken at so many times, in the small setting."""
+SHOWN, LISTENED = 3, 2
+"""Completions of a tune in a picture, and tunes that are kept as MIDI files."""
+PAPER = {
+    "tauLDR-0 birth-death": ("0.3928 ± 0.0010", "0.1316 ± 0.0012"),
+    "tauLDR-0 uniform": ("0.3765 ± 0.0013", "0.1106 ± 0.0010"),
+    "tauLDR-2 uniform": ("0.3762 ± 0.0015", "0.1091 ± 0.0014"),
+    "D3PM uniform": ("0.3839 ± 0.0002", "0.1137 ± 0.0010"),
+    "SDDM": ("0.3736 ± 0.0024", "0.1093 ± 0.0016"),
+    "SDDM, schedule 1 - sqrt(cos)": ("0.3735 ± 0.0025", "0.1071 ± 0.0017"),
+}
+"""The paper's figures, on other data: Hellinger distance and share of outliers."""
+FIRST = "SDDM"
+"""The row to which the others are compared."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What all systems have in common."""
+
+    minutes: float
+    width: int
+    layers: int
+    steps: int
+    """Evaluations of the network in sampling, without those of correctors."""
+
+    @property
+    def training(self) -> TrainingConfig:
+        return TrainingConfig(optimizer="muon", learning_rate=5e-3, known=f"prefix:{GIVEN}")
+
+    def diffusion(self, model: ModelConfig, sampling: SamplingConfig, **training: Any) -> TimedDiffusion:
+        model = replace(model, width=self.width, layers=self.layers, film_blocks=0)
+        settings = replace(self.training, **training)
+        return TimedDiffusion(self.minutes, Recipe(model, settings, replace(sampling, steps=self.steps)))
+
+    def tauldr(self, process: str, rounds: int) -> TimedDiffusion:
+        """With its own process, loss, times and sampler; the optimizer is that of all rows."""
+        known = tauldr(Notes().num_states, process, rounds)
+        own = {"loss": known.training.loss, "times": known.training.times}
+        return self.diffusion(known.model, known.sampling, **own)
+
+    def systems(self) -> dict[str, Timed]:
+        """The rows of the table."""
+        paper = ModelConfig("hollow", "uniform", "constant")
+        analytical = SamplingConfig(sampler="analytical")
+        sizes = Sizes(self.width, self.layers, max(1, self.width // 32), 4 * self.width)
+        d3pm = ModelConfig("leave-one-out", "uniform", width=self.width, layers=self.layers, film_blocks=0)
+        return {
+            FIRST: self.diffusion(paper, analytical),
+            "SDDM, schedule 1 - sqrt(cos)": self.diffusion(replace(paper, schedule="sqrt-cosine"), analytical),
+            "SDDM, ordered": self.diffusion(
+                ModelConfig("hollow", "absorbing", ordered=True), SamplingConfig(sampler="in-order")
+            ),
+            "tauLDR-0 birth-death": self.tauldr("birth-death", 0),
+            "tauLDR-0 uniform": self.tauldr("uniform", 0),
+            "tauLDR-2 uniform": self.tauldr("uniform", 2),
+            "D3PM uniform": TimedD3PM(self.minutes, d3pm, self.training, taken=self.steps),
+            "left to right": LeftToRight(self.minutes, sizes, replace(self.training, known=None)),
+        }
+
+
+SCALES = {"small": Sized(20.0, 128, 3, 100), "paper": Sized(2_880.0, 256, 6, 1_000)}
+
+
+class Music(Experiment[Row]):
+    """`sddm reproduce music`: completions of melodies, beside the paper's Table 3."""
+
+    family = "music"
+
+    def __init__(self, scale: str) -> None:
+        rows = {name: Row(system, TUNES) for name, system in SCALES[scale].systems().items()}
+        super().__init__("music", scale, rows, ["melodies"])
+
+    def source(self, column: str) -> Corpus:
+        return corpus(column)
+
+    def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
+        row, source = self.rows[cell.row], self.source(cell.column)
+        system = row.system
+        assert isinstance(system, Timed)
+        training = folder.parent / slug(f"{system.training}/{cell.column}-{seed}")
+        model = system.trained(source, seed, training)
+        truth = source.test.tokens[: row.many].repeat_interleave(RUNS, dim=0)
+        tokens = system.sample(model, len(truth), seed, given(truth))
+        folder.mkdir(parents=True, exist_ok=True)
+        _files.save_tensors(folder / "completions.safetensors", {"tokens": tokens, "truth": truth})
+        return {
+            **self.measure(Drawn(tokens, model=model), source, row, seed),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "curve": [list(point) for point in system.curve(training, source.length)],
+        }
+
+    def measure(self, drawn: Drawn, source: Source, row: Row, seed: int) -> dict[str, Any]:
+        """The paper's two metrics for each row, what a musician would ask, and the bits of a note of unseen rows."""
+        assert isinstance(source, Corpus)
+        codec, truth = source.test.codec, source.test.tokens[: len(drawn.tokens) // RUNS]
+        repeated = truth.repeat_interleave(RUNS, dim=0)
+        distance = hellinger(drawn.tokens, repeated, source.num_states).view(-1, RUNS)
+        outliers = outlier_fraction(drawn.tokens, repeated).view(-1, RUNS)
+        figures: dict[str, Any] = {
+            "hellinger": distance.mean(1).tolist(),
+            "outliers": outliers.mean(1).tolist(),
+            "groups": tunes(source, len(truth)).tolist(),
+            "runs": {"hellinger": distance.mean(0).tolist(), "outliers": outliers.mean(0).tolist()},
+            "leaks": str(leaks(source.train, source.test)),
+        }
+        for figure in compare(drawn.tokens, source.test.tokens[:], codec):
+            figures[figure.name] = figure.value
+        nats = nats_of(drawn.model, source.test.tokens[:SCORED], seed)
+        if nats is not None:
+            bits = nats / (math.log(2) * (source.length - GIVEN))
+            figures |= {"bits": float(bits.mean()), "bits_standard_error": float(bits.std() / len(bits) ** 0.5)}
+        return figures
+
+    def headline(self, figures: dict[str, Any]) -> str:
+        return f"Hellinger {_mean(figures['hellinger']):.4f}, outliers {_mean(figures['outliers']):.4f}"
+
+    def report(self, results: list[dict[str, Any]], folder: Path) -> None:
+        _files.write_text(folder / "tables.md", tables(results, list(self.rows), self.name, self.scale))
+
+    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
+        """Piano rolls of a beginning, the truth and completions, and MIDI files of them."""
+        for row in self.rows:
+            made = work / slug(f"{row}/melodies-0") / "completions.safetensors"
+            if made.exists():
+                tensors = _files.load_tensors(made)[1]
+                show(self.source("melodies").test.codec, tensors["tokens"], tensors["truth"], folder / slug(row))
+
+
+class MusicSteps(Music):
+    """`sddm reproduce music-steps`: how near completions come in 10 to 500 evaluations, by sampler."""
+
+    steps = (10, 20, 50, 100, 200, 500)
+
+    def __init__(self, scale: str) -> None:
+        systems = SCALES[scale].systems()
+        rows = {}
+        for name, system in sampled(systems).items():
+            for steps in self.steps:
+                rows[f"{name}, {steps} evaluations"] = Row(with_steps(system, steps), TUNES // 2)
+        Experiment.__init__(self, "music/steps", scale, rows, ["melodies"])
+
+    def report(self, results: list[dict[str, Any]], folder: Path) -> None:
+        lines = by_sampler(results)
+        header = ["Hellinger distance", *map(str, self.steps)]
+        body = [
+            [name, *(with_error(*points[n], 4) if n in points else "" for n in self.steps)]
+            for name, points in lines.items()
+        ]
+        command = f"`sddm reproduce music-steps --scale {self.scale}`"
+        _files.write_text(folder / "tables.md", f"# {self.name}\n\n{markdown(header, body)}\nFrom {command}.\n")
+
+    def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
+        lines = {
+            name: [(float(n), *value) for n, value in points.items()] for name, points in by_sampler(results).items()
+        }
+        if lines:
+            curves(lines, 0.0, ("evaluations of the network", "Hellinger distance"), folder / "curve.png")
+
+
+def sampled(systems: Mapping[str, Timed]) -> dict[str, Timed]:
+    """The models of the table with each of the samplers."""
+    found: dict[str, Timed] = {"D3PM": systems["D3PM uniform"]}
+    for row, samplers in ((FIRST, ("euler", "analytical", "tau-leaping")), ("tauLDR-0 uniform", ("tauldr",))):
+        system = systems[row]
+        assert isinstance(system, TimedDiffusion)
+        for sampler in samplers:
+            for rounds in (0, 1):
+                recipe = system.recipe.but(sampling={"sampler": sampler, "corrector": rounds})
+                name = f"{row}, {sampler}" + ", corrected" * rounds
+                found[name] = replace(system, recipe=recipe)
+    return found
+
+
+def with_steps(system: Timed, evaluations: int) -> Timed:
+    """The same system with this many evaluations of the network; a corrector round takes one of them."""
+    if isinstance(system, TimedD3PM):
+        return replace(system, taken=evaluations)
+    assert isinstance(system, TimedDiffusion)
+    steps = evaluations // (1 + system.recipe.sampling.corrector)
+    return replace(system, recipe=system.recipe.but(sampling={"steps": steps}))
+
+
+def by_sampler(results: list[dict[str, Any]]) -> dict[str, dict[int, tuple[float, float]]]:
+    """The Hellinger distance and its error by sampler and number of evaluations."""
+    lines: dict[str, dict[int, tuple[float, float]]] = {}
+    for result in results:
+        name, _, last = result["row"].rpartition(", ")
+        lines.setdefault(name, {})[int(last.split()[0])] = _with_error(result["figures"], "hellinger")
+    return lines
+
+
+def given(rows: Int[Tensor, "num dim"]) -> Condition:
+    """The first steps of each row."""
+    return Condition((torch.arange(rows.shape[1]) < GIVEN).expand_as(rows), rows)
+
+
+def tunes(source: Corpus, num: int) -> Int[Tensor, "num"]:
+    """The tune of each of the first test rows."""
+    return torch.arange(num) if source.test.groups is None else source.test.groups[:num]
+
+
+def nats_of(model: Any, rows: Int[Tensor, "num dim"], seed: int) -> Float64[Tensor, "num"] | None:
+    """The nats of what follows the given steps: exact if the model has them, and otherwise its bound."""
+    condition = given(rows)
+    if isinstance(model, Autoregressive):
+        with torch.inference_mode():
+            return model.surprise(rows)[:, GIVEN:].double().sum(1).clone()
+    if model.model.ordered:
+        return in_order(model, rows, given=condition.mask)
+    generator = generator_of(seed, "bound", 0)
+    bound = model.bound(rows, TIMES, given=condition.mask, generator=generator, batch_size=64)
+    return torch.as_tensor(bound.nats)
+
+
+def show(codec: Any, tokens: Int[Tensor, "num dim"], truth: Int[Tensor, "num dim"], folder: Path) -> None:
+    """Piano rolls of the first tune and its completions, and MIDI files of some tunes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first = [truth[0], *tokens[:SHOWN]]
+    masks = [given(truth[:1]).mask.numpy()] * len(first)
+    titles = ["the tune", *(f"completion {number + 1}" for number in range(SHOWN))]
+    draw_roll([codec.decode(row[None])[0] for row in first], folder / "completions.png", masks, titles)
+    for number in range(min(LISTENED, len(tokens) // RUNS)):
+        for name, row in (("truth", truth[number * RUNS]), ("completion", tokens[number * RUNS])):
+            write_midi(codec.decode(row[None])[0], folder / f"tune-{number + 1}-{name}.mid")
+
+
+def tables(results: list[dict[str, Any]], rows: Sequence[str], name: str, scale: str) -> str:
+    """The paper's table with all rows, differences paired by tune, and what a musician would ask."""
+    found = {r["row"]: r["figures"] for r in results if r["seed"] == 0}
+    seconds = {r["row"]: r["seconds"] for r in results if r["seed"] == 0}
+    lines, musical = [], []
+    extra = sorted({key for f in found.values() for key in f if key.endswith(("_distance", "_bars"))})
+    for row in (row for row in rows if row in found):
+        figures = found[row]
+        line = [row, *(with_error(*_with_error(figures, key), 4) for key in ("hellinger", "outliers"))]
+        line += [with_error(figures["bits"], figures["bits_standard_error"], 3) if "bits" in figures else ""]
+        for key in ("hellinger", "outliers"):
+            line.append("" if row == FIRST or FIRST not in found else _difference(figures, found[FIRST], key))
+        line += [*PAPER.get(row, ("", "")), f"{seconds[row]:.0f}"]
+        lines.append(line)
+        musical.append([row, *(f"{figures[key]:.3f}" if key in figures else "" for key in extra)])
+    header = ["", "Hellinger", "outliers", "bits a note", f"Hellinger, less that of {FIRST}", f"outliers, less {FIRST}"]
+    header += ["paper, other data: Hellinger", "outliers", "seconds of the cell"]
+    leak = next((f["leaks"] for f in found.values()), "")
+    return "\n".join(
+        [
+            f"# {name}, {scale} scale\n",
+            f"Completions of test melodies after {GIVEN} of 256 steps, {RUNS} for each. Errors are over tunes; "
+            "differences are paired by tune. Bits are exact for the ordered and the left-to-right model, and bounds "
+            "for the others.\n",
+            markdown(header, lines),
+            "What a musician would ask: distances between laws of pitch classes, intervals and note lengths, and the "
+            "share of repeated bars.\n",
+            markdown(["", *extra], musical),
+            f"{leak}\n",
+            f"From `sddm reproduce music --scale {scale}`.\n",
+        ]
+    )
+
+
+def _difference(figures: dict[str, Any], first: dict[str, Any], key: str) -> str:
+    one, other = (torch.tensor(f[key], dtype=torch.float64) for f in (figures, first))
+    return with_error(*paired_difference(one, other, torch.tensor(figures["groups"])), 4)
+
+
+def _with_error(figures: dict[str, Any], key: str) -> tuple[float, float]:
+    values = torch.tensor(figures[key], dtype=torch.float64)
+    error = paired_difference(values, torch.zeros_like(values), torch.tensor(figures["groups"])).standard_error
+    return float(values.mean()), error
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
