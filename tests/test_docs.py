@@ -79,6 +79,11 @@ def test_every_sampler_of_the_guide_samples():
     run_blocks("docs/sampling.md")
 
 
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_python_of_the_guide_to_music_runs():
+    assert run_blocks("docs/music.md")["scores"].shape == (2, 1, 32)
+
+
 def test_the_type_checks_are_on():
     with pytest.raises(jaxtyping.TypeCheckError):
         SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))

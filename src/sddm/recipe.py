@@ -81,7 +81,7 @@ class ModelConfig:
     plain readout. Unless given, 0 for ordered models and 2 for others."""
     ordered: bool | None = None
     """For the hollow model under absorbing noise: learn to be asked from left to right as well, and sample so. Unless
-    given, a hollow model of text is ordered if its noise may be absorbing; others are not."""
+    given, a hollow model of text, a table or music is ordered if its noise may be absorbing; others are not."""
     fading: bool = False
     """For energies: predict x_t as the prior times exp(-a f), where a is the share of the data that is left."""
     time_scale: float = TIME_SCALE
@@ -169,13 +169,13 @@ class ModelConfig:
 
 
 def suited(model: ModelConfig, training: TrainingConfig, data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
-    """The same options, and what was not given chosen for these data: a hollow model of text learns from left to right
-    as well (`ordered`), ordered models are trained by Muon, and models of music learn to complete it. docs/models.md
-    says why."""
+    """The same options, and what was not given chosen for these data: a hollow model of text, a table or music learns
+    from left to right as well (`ordered`), ordered models are trained by Muon, and models of music learn to complete
+    it. docs/models.md says why."""
     if model.ordered is None:
         able = model.model == "hollow" and model.process in (None, "absorbing")
         plain = training.loss is None and training.pool is None and training.noise_weight == 0
-        model = replace(model, ordered=data.codec.sequence and able and plain)
+        model = replace(model, ordered=data.codec.ordered and able and plain)
     usual = data.codec.usual_known(data.length)
     if training.known is None and usual is not None and training.pool is None and model.model != "mlp-energy":
         training = replace(training, known=usual)

@@ -679,7 +679,7 @@ def test_what_is_usually_known_in_training_is_a_rule_for_rows_of_that_length(cod
 
 
 def test_rows_of_music_are_a_sequence_that_is_shown_as_a_picture():
-    assert Notes().sequence
+    assert Notes().ordered
     assert Notes().preview_ending == ".png"
     assert Notes().default_ending == ".mid"
     assert Notes().text_ending is None

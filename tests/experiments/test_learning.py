@@ -62,7 +62,7 @@ def smaller(system):
 @pytest.mark.parametrize("column", ["molecules", "alarm"])
 def test_every_row_runs_and_leaves_its_figures_a_table_and_pictures(column, small, tmp_path):
     results = reproduce(small(), tmp_path / "out", tmp_path / "work", [f"*/{column}"])
-    assert [r["row"] for r in results] == list(small().rows)
+    assert [r["row"] for r in results] == [cell.row for cell in small().cells() if cell.column == column]
     for result in results:
         figures, ordered = result["figures"], result["row"].startswith(("left", "ordered"))
         assert ("exact" in figures) == ordered

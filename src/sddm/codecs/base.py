@@ -56,8 +56,9 @@ class Codec(Configurable, ABC):
     """How many tokens there are."""
     sizes: list[int] | None = None
     """How many values each position has; None if each has `num_states`."""
-    sequence: bool = False
-    """Whether the positions are one after the other, as the characters of a text are."""
+    ordered: bool = False
+    """Whether a hollow model of such data learns from left to right as well unless the user says otherwise. In the
+    measurements of docs/learning.md that is better for text, tables and music."""
     preview: int = 16
     """How many samples a preview shows."""
     single: frozenset[str] = frozenset()

@@ -24,7 +24,7 @@ class Characters(Codec):
     ['ab', 'ccc']
     """
 
-    sequence = True
+    ordered = True
 
     def __init__(self, alphabet: str, padded: bool) -> None:
         if not isinstance(alphabet, str) or len(set(alphabet)) != len(alphabet):

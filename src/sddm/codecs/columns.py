@@ -16,6 +16,8 @@ from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_
 class Columns(Codec):
     """A table: position d is the column names[d], and its token i is the text values[d][i]."""
 
+    ordered = True
+
     def __init__(self, names: Sequence[str], values: Sequence[Sequence[str]]) -> None:
         self.names, self.values = list(names), [list(column) for column in values]
         _checks.require(

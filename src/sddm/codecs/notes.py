@@ -42,7 +42,7 @@ class Notes(Codec):
     [[[60, 129, 62, 128]]]
     """
 
-    sequence = True
+    ordered = True
     preview = 4
     single = frozenset({".mid", ".wav"})
     cuts_conditions = True

@@ -18,26 +18,16 @@ import torch
 from sddm.diffusion import Diffusion
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
-from sddm.samplers.in_order import all_masked, check_in_order, positions_due
+from sddm.samplers.in_order import FromMask, positions_due
 from sddm.shapes import Times, Tokens
 
 
 @dataclass(frozen=True)
-class Confident:
+class Confident(FromMask):
     """A step that draws the hidden positions of which the model is most certain.
 
     >>> sample(diffusion, 64, steps=32, sampler=Confident())
     """
-
-    def check(self, diffusion: Diffusion) -> None:
-        check_in_order(diffusion, "sampler: Confident")
-
-    def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
-        return all_masked(diffusion, query)
-
-    def usual_steps(self, length: int) -> int:
-        """A step for each position."""
-        return length
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         x, states = query.xt, diffusion.process.num_states

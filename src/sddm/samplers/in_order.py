@@ -30,17 +30,11 @@ ROUNDING = 1e-6
 """A number of positions that is above a whole one by less than this counts as that."""
 
 
-@dataclass(frozen=True)
-class InOrder:
-    """A step that draws the next positions from the left, as many as the process would lose between s and t.
-
-    It starts from a row of MASK. Given positions are seen from the start, also those behind the ones that are drawn.
-
-    >>> sample(diffusion, 64, steps=diffusion.length, sampler=InOrder())
-    """
+class FromMask:
+    """A step under absorbing noise that starts from a row of MASK, with what is known of it."""
 
     def check(self, diffusion: Diffusion) -> None:
-        check_in_order(diffusion, "sampler: InOrder")
+        check_in_order(diffusion, f"sampler: {type(self).__name__}")
 
     def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
         return all_masked(diffusion, query)
@@ -48,6 +42,16 @@ class InOrder:
     def usual_steps(self, length: int) -> int:
         """A step for each position."""
         return length
+
+
+@dataclass(frozen=True)
+class InOrder(FromMask):
+    """A step that draws the next positions from the left, as many as the process would lose between s and t.
+
+    It starts from a row of MASK. Given positions are seen from the start, also those behind the ones that are drawn.
+
+    >>> sample(diffusion, 64, steps=diffusion.length, sampler=InOrder())
+    """
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         x, process = query.xt, diffusion.process
