@@ -47,6 +47,8 @@ class Encoded(NamedTuple):
     """The class of each row."""
     lengths: Sequence[int] | None = None
     """How many positions of each row exist, if the rest of the row is padding that is not to be learned."""
+    report: str = ""
+    """What was kept of the source and what was not, and why."""
 
 
 class Codec(Configurable, ABC):

@@ -14,6 +14,7 @@ from sddm import _checks
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.data import Reading, load
+from sddm.data.leaks import overlap
 from sddm.errors import StoppedError
 from sddm.fit import few_positions
 from sddm.recipe import ModelConfig, suited
@@ -32,10 +33,10 @@ class TrainCommand:
     """
 
     data: str
-    """A file (.npy, .npz, .txt, .csv, .parquet), a folder of .txt files, or the name of a toy: 2spirals, 8gaussians,
-    circles, moons, pinwheel, swissroll, checkerboard. The published sets molecules, moby-dick, tunes and alarm are
-    downloaded once, by pip or npm. An array has a sample a row, a text a sample a line (or see
-    --window), a table a header."""
+    """A file (.npy, .npz, .txt, .csv, .parquet, .mid), a folder of .txt or .mid files, a .zip, or the name of
+    a toy: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard. The published sets molecules,
+    moby-dick, tunes and alarm are downloaded once, by pip or npm; melodies and chorales are parsed once. An array has a
+    sample a row, a text a sample a line (or see --window), a table a header."""
     out: Path | None = None
     """Folder of the run; runs/NAME for data called NAME if not given."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -82,6 +83,9 @@ def run(command: TrainCommand) -> None:
                 f"{str(folder)!r} already holds a run. Go on with it by --resume, or name another folder with --out.",
             )
             runs.record(folder, replace(command, out=folder), fingerprint, data, diffusion)
+        for line in (data.report, overlap(rows, apart)):
+            if line:
+                print(line, file=sys.stderr)
         parameters = sum(p.numel() for p in diffusion.parameters())
         print(
             f"{data.name}: {len(rows):,} rows to train on and {len(apart):,} held out, {data.length} positions, "

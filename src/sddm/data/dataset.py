@@ -23,7 +23,8 @@ from sddm.token_array import TokenArray
 class Dataset:
     """Samples as tokens, one a row, and the codec that turns tokens back into what the user's file held.
 
-    groups, labels, lengths: a number for each row, or None; `sddm.codecs.Encoded` says what they are.
+    groups, labels, lengths: a number for each row, or None; report: what was kept of the source. See
+        `sddm.codecs.Encoded`.
     name: of the file or of the toy, for error messages.
 
     >>> data = Dataset.from_tokens(np.array([[0, 1, 2], [2, 1, 0]]))
@@ -40,11 +41,12 @@ class Dataset:
         groups: Sequence[int] | Tensor | None = None,
         labels: Sequence[int] | Tensor | None = None,
         lengths: Sequence[int] | Tensor | None = None,
+        report: str = "",
         name: str = "tokens",
     ) -> None:
         _checks.instance(codec, Codec, "codec")
         self.tokens = tokens if isinstance(tokens, TokenArray) else TokenArray(tokens)
-        self.codec, self.name = codec, name
+        self.codec, self.name, self.report = codec, name, report
         self.groups, self.labels = self._numbers(groups, "groups"), self._numbers(labels, "labels")
         self.lengths = self._numbers(lengths, "lengths")
         _checks.require(

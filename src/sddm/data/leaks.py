@@ -36,6 +36,11 @@ class Leaks(NamedTuple):
         )
 
 
+def overlap(train: Dataset, test: Dataset) -> str:
+    """A sentence on rows of the test data that are in the training data too, if these are music; else nothing."""
+    return str(leaks(train, test)) if isinstance(train.codec, Notes) else ""
+
+
 def leaks(train: Dataset, test: Dataset, shared: float = SHARED) -> Leaks:
     """Look for every row of the test data among the training rows.
 

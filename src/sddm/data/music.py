@@ -110,7 +110,9 @@ def _paper_rows(path: Path, window: int = 256) -> Int16[np.ndarray, "rows steps"
 
 def _encoded(windows: Windows, voices: int, held: bool, scramble: bool) -> Encoded:
     codec = Notes(voices, held=held, key=scrambling(PITCHES + 1 + held) if scramble else None)
-    return Encoded(codec.encode(windows.scores).numpy().astype(np.uint8), codec, windows.groups.tolist())
+    return Encoded(
+        codec.encode(windows.scores).numpy().astype(np.uint8), codec, windows.groups.tolist(), report=windows.report
+    )
 
 
 def _melodies(window: int, hop: int | None = None) -> Windows:

@@ -118,11 +118,11 @@ def check_belongs(checkpoint: Checkpoint, learner: Learner, identity: dict[str, 
             "The checkpoint belongs to another model: its weights have other names or shapes. "
             "Give the options that the run was started with, or another --out."
         )
-    theirs = checkpoint.state.get("identity", identity)  # older versions did not write it
+    theirs = identity | checkpoint.state.get("identity", {})  # older versions wrote less of it, or nothing
     for name, value in identity.items():
-        if theirs.get(name) != value:
+        if theirs[name] != value:
             raise BadCheckpointError(
-                f"The checkpoint belongs to another run: there {name} is {theirs.get(name)}, here it is {value}. "
+                f"The checkpoint belongs to another run: there {name} is {theirs[name]}, here it is {value}. "
                 "Give the options that the run was started with, or another --out."
             )
 
