@@ -155,7 +155,7 @@ class Objectives(Learning):
     """`sddm reproduce objectives`: one small hollow transformer, trained by every objective for the same time."""
 
     def __init__(self, scale: str) -> None:
-        minutes = 1.0 if scale == "small" else 60.0
+        minutes = 0.5 if scale == "small" else 60.0
         rows = {
             f"{loss}, {process}": Row(
                 TimedDiffusion(
