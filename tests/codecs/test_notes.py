@@ -188,6 +188,23 @@ def test_windows_of_a_file_of_a_folder_are_a_group(tmp_path):
     assert said == ""
 
 
+def test_a_folder_may_mix_endings_and_hold_hidden_files(tmp_path):
+    for name in ("a.mid", "b.midi", "C.MIDI"):
+        (tmp_path / name).write_bytes(song(10))
+    for name in (".store", "._a.mid", "._b.midi", "._c.midi", "notes.txt", "cover.jpg"):
+        (tmp_path / name).touch()
+    data, said = read(tmp_path, window=10)
+    assert (len(data), said) == (3, "")
+
+
+def test_a_bar_may_have_three_beats(tmp_path):
+    (tmp_path / "a.mid").write_bytes(song(24))
+    codec = read(tmp_path / "a.mid", window=24, beats_per_bar=3)[0].codec
+    assert codec == Notes(beats_per_bar=3)
+    kept = codec.kept(torch.full((1, 24), 60), fill="2")
+    assert (kept[0] == -1).nonzero().flatten().tolist() == list(range(12, 24))
+
+
 BAD = {
     "damaged.mid": song(20)[:-3],
     "text.mid": b"hello",
@@ -415,10 +432,22 @@ def test_of_a_longer_condition_the_beginning_is_taken_and_a_shorter_one_is_fille
     (tmp_path / "a.mid").write_bytes(song(6))
     (tmp_path / "a.MIDI").write_bytes(song(6))
     for name in ("a.mid", "a.MIDI"):
-        assert Notes().read_condition(tmp_path / name, 4).tolist() == [[60, 61, 62, 63]]
+        with pytest.warns(UserWarning, match=r"has 6 steps, but samples have 4. The first 4 of it are used"):
+            assert Notes().read_condition(tmp_path / name, 4).tolist() == [[60, 61, 62, 63]]
         assert Notes().read_condition(tmp_path / name, 8).tolist() == [[60, 61, 62, 63, 64, 65, -1, -1]]
     np.save(tmp_path / "a.npy", [[60, -1, 62]])
-    assert Notes().read_condition(tmp_path / "a.npy", 2).tolist() == [[60, -1]]
+    with pytest.warns(UserWarning, match="has 3 steps"):
+        assert Notes().read_condition(tmp_path / "a.npy", 2).tolist() == [[60, -1]]
+
+
+def test_the_track_of_a_condition_may_be_named(tmp_path):
+    (tmp_path / "a.mid").write_bytes(midi(tune(72, 72, name=b"Flute"), tune(40, 41, name=b"Bassoon")))
+    assert Notes().read_condition(tmp_path / "a.mid", 2).tolist() == [[72, 72]]
+    assert Notes().read_condition(tmp_path / "a.mid", 2, track="bassoon").tolist() == [[40, 41]]
+    assert Notes(2).read_condition(tmp_path / "a.mid", 4, track="2").tolist() == [[40, -1, 41, -1]]
+    np.save(tmp_path / "a.npy", [[60, -1]])
+    with pytest.raises(ValueError, match=r"track='flute' was given, but a condition that ends in '\.npy' has none"):
+        Notes().read_condition(tmp_path / "a.npy", 2, track="flute")
 
 
 def test_voices_that_a_condition_does_not_have_are_blank(tmp_path):
@@ -455,24 +484,64 @@ def test_a_prefix_of_music_is_a_file():
 
 # ---- what is kept
 
+BARS = Notes(2, steps_per_beat=1, beats_per_bar=2)  # bars of two steps
+
 
 def steps_kept(codec, length, **rules):
-    """The steps in which each voice is kept."""
-    kept = codec.kept(length, **rules).reshape(-1, codec.voices).T
-    return [row.nonzero().flatten().tolist() for row in kept]
+    """The steps in which each voice is kept of a piece without blanks."""
+    kept = codec.kept(torch.full((1, length), 60), **rules)
+    assert set(kept.unique().tolist()) == {-1, 60}
+    return [row.nonzero().flatten().tolist() for row in kept.reshape(-1, codec.voices).T != -1]
 
 
 def test_everything_is_kept_without_a_rule():
-    assert Notes(4).kept(16).all()
-    assert Integers(4).kept(3).tolist() == [True] * 3
+    known = torch.tensor([[60, -1, 62, 128, -1, -1]])
+    assert torch.equal(Notes(2).kept(known), known)
+    assert torch.equal(Integers(200).kept(known), known)
+
+
+SHORT = torch.tensor([[60, 48, 62, 50, 64, 52, -1, -1, -1, -1, -1, -1]])  # three of six steps
+
+
+def test_a_short_piece_goes_on_unless_bars_are_filled_or_voices_kept():
+    assert BARS.kept(SHORT, give=2).tolist() == [SHORT[0, :4].tolist() + [-1] * 8]
+    assert torch.equal(BARS.kept(SHORT, give=3), SHORT)
+    assert BARS.kept(SHORT, fill="2").tolist() == [[60, 48, 62, 50, -1, -1]]
+    assert BARS.kept(SHORT, keep_voice="2").tolist() == [[-1, 48, -1, 50, -1, 52]]
+    assert BARS.kept(SHORT, give=2, keep_voice="1").tolist() == [[60, -1, 62] + [-1] * 9]
+
+
+def test_rules_are_checked_against_the_piece_and_not_the_sample():
+    soprano = torch.tensor([[60, -1, 62, -1, -1, -1]])
+    for known, rules, match in (
+        (SHORT, {"give": 4}, "give is 4, but the piece has 3 steps. Give fewer"),
+        (SHORT, {"fill": "3"}, "fill names bars '3', but the piece has bars 1 to 2 only"),
+        (
+            soprano,
+            {"keep_voice": "2"},
+            "keep_voice names the voice 2, but the piece has no notes for it: it has the voice 1 o",
+        ),
+        (soprano, {"keep_voice": "1,2"}, "the piece has no notes for it"),
+        (torch.full((1, 6), -1), {}, "Nothing of the piece is kept"),
+        (torch.full((1, 6), 60), {}, "All of the piece is kept. Leave something to generate"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            BARS.kept(known, **rules)
+
+
+@pytest.mark.parametrize("key", [None, scrambling(130)])
+def test_a_note_of_which_only_the_end_is_kept_begins_there(key):
+    codec = Notes(steps_per_beat=1, beats_per_bar=2, held=True, key=key)
+    known = codec.encode([np.array([[60, HELD, 62, HELD, HELD, 64]])])
+    kept = codec.kept(known, fill="2")
+    assert (kept[0, 2:4] == -1).all()
+    made = torch.where(kept == -1, codec.encode([np.full((1, 6), 70)]), kept)
+    assert codec.decode(made).tolist() == [[[60, HELD, 70, 70, 62, 64]]]
 
 
 def test_the_first_steps_are_given():
     assert steps_kept(Notes(), 8, give=3) == [[0, 1, 2]]
     assert steps_kept(Notes(2), 8, give=3) == [[0, 1, 2]] * 2
-
-
-BARS = Notes(2, steps_per_beat=1, beats_per_bar=2)  # bars of two steps
 
 
 @pytest.mark.parametrize(
@@ -507,10 +576,10 @@ def test_a_position_is_kept_if_all_rules_keep_it():
     ("codec", "rules", "match"),
     [
         (BARS, {"give": 0}, "give must be at least 1"),
-        (BARS, {"give": 7}, "give is 7, but a piece has 6 steps. Give fewer"),
+        (BARS, {"give": 7}, "give is 7, but the piece has 6 steps. Give fewer"),
         (BARS, {"give": 6}, "All of the piece is kept. Leave something to generate"),
         (BARS, {"keep_voice": "1,2"}, "All of the piece is kept"),
-        (Notes(), {"keep_voice": "1"}, "All of the piece is kept"),
+        (Notes(), {"keep_voice": "1"}, "keep_voice names '1', but this music has one voice. Leave it out"),
         (BARS, {"fill": "1:3"}, "Nothing of the piece is kept"),
         (BARS, {"give": 2, "fill": "1"}, "Nothing of the piece is kept"),
         (BARS, {"fill": "4"}, "fill names bars '4', but the piece has bars 1 to 3 only"),
@@ -538,13 +607,13 @@ def test_a_position_is_kept_if_all_rules_keep_it():
 )
 def test_a_rule_that_does_not_fit_is_answered_by_a_sentence(codec, rules, match):
     with pytest.raises(ValueError, match=match) as caught:
-        codec.kept(12, **rules)
+        codec.kept(torch.zeros(1, 12, dtype=torch.int64), **rules)
     assert "\n" not in str(caught.value)
 
 
 def test_half_a_step_is_no_piece():
     with pytest.raises(ValueError, match="A piece has 7 positions, which are not whole steps of 2 voices"):
-        BARS.kept(7)
+        BARS.kept(torch.full((1, 7), 60))
     with pytest.raises(ValueError, match="not whole steps of 4 voices"):
         Notes(4).decode(torch.tensor([[60, 60]]))
 
@@ -560,6 +629,19 @@ def test_several_samples_are_files_of_a_folder(tmp_path):
     assert Notes().read_condition(tmp_path / "new/made/2.mid", 4).tolist() == [TWO[1].tolist()]
     Notes().write(TWO[:1].expand(12, -1), tmp_path / "dozen")
     assert everything(tmp_path / "dozen")[::11] == ["01.mid", "12.mid"]
+
+
+def test_files_of_a_folder_are_known_as_samples_by_their_numbers_and_what_is_beside_them(tmp_path):
+    Notes().write(TWO, tmp_path)
+    assert not Notes().wrote(tmp_path / "1.mid")
+    Notes().write_beside(TWO, tmp_path)
+    (tmp_path / "song.mid").touch()
+    (tmp_path / "song.png").touch()
+    (tmp_path / "3.mid").touch()
+    (tmp_path / "1.txt").touch()
+    others = {"song.mid", "song.png", "3.mid", "1.txt"}
+    assert {path.name for path in tmp_path.iterdir() if not Notes().wrote(path)} == others
+    assert not Integers(2).wrote(tmp_path / "1.mid")
 
 
 @pytest.mark.parametrize("ending", [".mid", ".wav", ".MID"])
@@ -596,6 +678,7 @@ def test_a_sound_and_a_picture_are_written_beside(tmp_path):
     codec.write(TWO, tmp_path / "made")
     codec.write_beside(TWO, tmp_path / "made")
     assert everything(tmp_path / "made") == [f"{n}.{ending}" for n in (1, 2) for ending in ("mid", "png", "wav")]
+    assert codec.beside(tmp_path / "a.mid") == [tmp_path / "a.wav", tmp_path / "a.png"]
     codec.write_beside(TWO, tmp_path / "b.npy")
     Integers(200).write_beside(TWO, tmp_path / "b.txt")
     assert not list(tmp_path.glob("b*"))
@@ -628,7 +711,7 @@ def test_data_of_another_grid_are_not_translated():
     tokens = torch.tensor([[60, 62]])
     for other in (Notes(voices=2), Notes(steps_per_beat=8)):
         with pytest.raises(
-            ValueError, match=r"a\.mid holds .* voices with .* steps a beat, but the model was trained on"
+            ValueError, match=r"a\.mid was read as .* voices? with .* steps a beat, but the model was trained on"
         ):
             Notes().translated(tokens, other, "a.mid")
     with pytest.raises(ValueError, match="holds integers, but the model was trained on notes"):

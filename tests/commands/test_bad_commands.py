@@ -219,6 +219,7 @@ TRAINING = [
             ("transpose", "5", r"transpose is for music, but the data are characters"),
             ("voices", "4", r"voices=4 was given, but only \.mid, \.midi, \.zip files"),
             ("steps-per-beat", "4", r"steps_per_beat=4 was given, but only \.mid, "),
+            ("beats-per-bar", "3", r"beats_per_bar=3 was given, but only \.mid, "),
             ("pool", "7", r"pool must be at least 8, but it is 7"),
             ("pool", BIG, r"pool must be at most 1000000"),
             ("num-positions", "0", r"num_positions must be at least 1"),
@@ -255,8 +256,14 @@ SAMPLING = [
         for option, value, sentence in [
             ("num", "0", r"num must be at least 1"),
             ("num", BIG, r"num must be at most 10000000"),
-            ("give", "3", r"give says what is kept of a condition\. Name its file with --condition"),
+            ("give", "3", r"give says what is taken of a condition\. Name its file with --condition"),
             ("condition lines.txt --give", "3", r"give=3 was given, which is for music, but the data are characters"),
+            ("track", "violin", r"track says what is taken of a condition\. Name its file with --condition"),
+            (
+                "condition lines.txt --track",
+                "violin",
+                r"track='violin' was given, but a condition that ends in '\.txt' h",
+            ),
             ("condition lines.txt --fill", "2:3", r"fill='2:3' was given, which is for music"),
             ("condition lines.txt --keep-voice", "alto", r"keep_voice='alto' was given, which is for music"),
             ("steps", "0", r"steps must be at least 1"),
@@ -324,11 +331,8 @@ EVALUATION = [
         for option, value, sentence in [
             ("rows", "1", r"rows must be at least 2"),
             ("data lines.txt --voices", "4", r"voices=4 was given, but only \.mid, \.midi, \.zip files"),
-            (
-                "data lines.txt --steps-per-beat",
-                "4",
-                r"steps_per_beat=4 was given, but only \.mid, ",
-            ),
+            ("data lines.txt --steps-per-beat", "4", r"steps_per_beat=4 was given, but only \.mid, "),
+            ("data lines.txt --beats-per-bar", "3", r"beats_per_bar=3 was given, but only \.mid, "),
             ("num-times", "0", r"num_times must be at least 8"),
             ("num-times", "12", r"num_times must be a multiple of 8, but it is 12"),
             ("num-times", BIG, r"num_times must be at most 10000"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib import image
 
 from enumerated import seeded
 from sddm.cli import main
@@ -36,9 +37,9 @@ def tune(seed, steps=256):
 def place(tmp_path, monkeypatch, at_full_speed):
     """Six tunes, another one to complete, and chorales that need no corpus."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tunes").mkdir()
+    (tmp_path / "songs").mkdir()
     for number in range(6):
-        write_midi(tune(number), Path("tunes") / f"{number}.mid")
+        write_midi(tune(number), Path("songs") / f"{number}.mid")
     write_midi(tune(9), Path("tune.mid"))
     write_midi(tune(8, 64), Path("soprano.mid"))
     codec = Notes(voices=4)
@@ -65,6 +66,7 @@ def test_the_commands_of_the_guide_run_and_leave_what_they_say(place, capsys):
     assert len(lines) == 7
     for line in lines:
         main(line)
+    assert "warning" not in capsys.readouterr().err
     for name in ("completion", "filled", "harmonised"):
         with wave.open(f"{name}.wav") as sound:
             steps = 64 if name == "harmonised" else 256
@@ -91,7 +93,7 @@ def from_notes_of(path, steps):
 
 
 def test_a_model_of_music_is_ordered_and_learns_to_complete_unless_told_otherwise(place):
-    data = load("tunes")
+    data = load("songs")
     model, training = suited(ModelConfig(), TrainingConfig(), data)
     assert (model.ordered, training.optimizer, training.known) == (True, "muon", "nothing+prefix+spans")
     assert suited(ModelConfig(), TrainingConfig(known="nothing"), data)[1].known == "nothing"
@@ -102,7 +104,7 @@ def test_a_model_of_music_is_ordered_and_learns_to_complete_unless_told_otherwis
 
 @pytest.mark.parametrize("options", [{}, {"held": True}, {"scramble": True}])
 def test_transposed_rows_are_the_same_music_in_another_key(place, options):
-    data = load("tunes", **options)
+    data = load("songs", **options)
     batches = Epochs(data, 6, 0)
     moved = transposed(batches, data.codec, 5, seed=0)
     before, after = (data.codec.decode(rows(3).x0)[:, 0].astype(int) for rows in (batches, moved))
@@ -117,8 +119,73 @@ def test_transposed_rows_are_the_same_music_in_another_key(place, options):
 
 def test_what_was_trained_on_a_grid_is_saved_with_the_model(place):
     sizes = "--steps 1 --batch-size 4 --width 8 --layers 1 --heads 1"
-    main(shlex.split(f"train --data tunes {sizes} --steps-per-beat 2 --window 64"))
-    diffusion = Diffusion.from_pretrained("runs/tunes/model")
+    main(shlex.split(f"train --data songs {sizes} --steps-per-beat 2 --window 64"))
+    diffusion = Diffusion.from_pretrained("runs/songs/model")
     assert diffusion.codec == Notes(steps_per_beat=2)
     assert diffusion.length == 64
-    main(shlex.split("evaluate runs/tunes --samples 4 --rows 2 --num-times 8 --steps 2"))
+    main(shlex.split("evaluate runs/songs --samples 4 --rows 2 --num-times 8 --steps 2"))
+
+
+@pytest.fixture
+def model(place):
+    """A model of tunes, and one of four voices, that have learnt nothing."""
+    sizes = "--steps 1 --batch-size 4 --width 8 --layers 1 --heads 1"
+    main(shlex.split(f"train --data songs {sizes} --window 64"))
+    main(shlex.split(f"train --data chorales {sizes}"))
+    return place
+
+
+def refused(line, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main(shlex.split(line))
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_nothing_of_the_user_is_replaced(model, capsys):
+    """Neither a sound beside the new file, nor a folder that holds more than samples."""
+    Path("mine.wav").write_text("mine")
+    said = refused("sample runs/songs --out mine.mid", capsys)
+    assert "'mine.wav' exists. Name another file, or pass --overwrite" in said
+    said = refused("sample runs/songs --num 2 --out songs --overwrite", capsys)
+    assert "'songs' holds what is no sample, such as '0.mid', and is not replaced" in said
+    assert len(list(Path("songs").iterdir())) == 6
+    assert Path("mine.wav").read_text() == "mine"
+    main(shlex.split("sample runs/songs --num 3 --out new --steps 2"))
+    main(shlex.split("sample runs/songs --num 2 --out new --steps 2 --overwrite"))
+    assert sorted(path.name for path in Path("new").iterdir()) == [
+        f"{number}.{ending}" for number in (1, 2) for ending in ("mid", "png", "wav")
+    ]
+
+
+def test_a_short_piece_is_filled_and_harmonised_in_its_own_length(model, capsys):
+    short = np.concatenate([tune(7, 40), np.full((1, 4), 128)], axis=1)
+    write_midi(short, Path("short.mid"))
+    main(shlex.split("sample runs/songs --condition short.mid --fill 2 --out filled.mid"))
+    main(shlex.split("sample runs/chorales --condition short.mid --keep-voice 1 --out harmonised.mid"))
+    for path in ("filled.mid", "harmonised.mid"):
+        parts = read_parts(Path(path).read_bytes(), path, 4)
+        assert parts[0].end == 44
+        kept = np.arange(44) // 16 != 1 if path == "filled.mid" else np.full(44, True)
+        made = sounding(from_notes(parts[0].notes, 44)[None])[0]
+        assert np.array_equal(made[kept], sounding(short)[0][kept])
+    for rules, match in (
+        ("--fill 4", "the piece has bars 1 to 3 only"),
+        ("--give 45", "the piece has 44 steps"),
+        ("--give 8 --track oboe", "has no track 'oboe' with notes"),
+    ):
+        assert match in refused(f"sample runs/songs --condition short.mid {rules} --out a.mid", capsys)
+    said = refused("sample runs/chorales --condition short.mid --keep-voice alto --out a.mid", capsys)
+    assert "keep_voice names the alto, but the piece has no notes for it: it has the soprano only" in said
+    said = refused("sample runs/songs --condition tune.mid --out a.mid", capsys)
+    assert "'tune.mid' has 256 steps, but samples have 64. The first 64 of it are used" in said
+    assert "All of the piece is kept. Leave something to generate" in said
+    assert not Path("a.mid").exists()
+
+
+def test_a_picture_alone_shows_what_was_given(model):
+    main(shlex.split("sample runs/songs --condition tune.mid --give 32 --num 2 --out given.png"))
+    main(shlex.split("sample runs/songs --num 2 --out free.png"))
+    grey = [(image.imread(name)[..., :3] == np.float32(0xE9 / 255)).mean() for name in ("given.png", "free.png")]
+    assert grey[0] > grey[1]

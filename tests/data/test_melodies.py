@@ -14,6 +14,7 @@ from sddm.data.leaks import leaks
 from sddm.data.music_corpus import parsed
 from sddm.data.music_pieces import TICKS, Bar, Piece, Sound, played, read_chorale, read_tune
 from sddm.data.music_windows import on_grid, silent, trivial
+from sddm.formats.midi_writer import write_midi
 from sddm.formats.score import HELD, REST
 
 HEAD = "X:{}\nT:A tune\nM:4/4\nL:1/8\nK:{}\n"
@@ -323,6 +324,18 @@ def test_no_row_leaks_if_groups_are_kept_together(corpus):
         assert leaks(*extended.split(0.5, seed)).variants == 0
     with pytest.raises(ValueError, match="test must hold music"):
         leaks(data, Dataset.from_tokens(data.tokens[:]))
+
+
+def test_files_that_hold_one_tune_are_not_parted(tmp_path):
+    """A song that is there twice, once in another key, is on one side; windows of few notes join nothing."""
+    rows = [melody(0), melody(1), melody(2), melody(3), melody(1) + 5, *[np.repeat([60, 62], 32)] * 3]
+    for name, row in zip("abcdefgh", rows, strict=True):
+        write_midi(row[None], tmp_path / f"{name}.mid")
+    data = load(tmp_path, window=64)
+    assert data.groups.tolist() == [0, 1, 2, 3, 1, 4, 5, 6]
+    for name in "abcdefgh":
+        write_midi(melody(1)[None], tmp_path / f"{name}.mid")
+    assert len(load(tmp_path, window=64).groups.unique()) == 8  # they would be one group, which no split parts
 
 
 # ---- the paper's arrays ----------------------------------------------------------------------------------------------

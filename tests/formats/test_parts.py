@@ -123,6 +123,17 @@ def test_a_voice_that_moves_while_others_hold_stays_itself():
     ]
 
 
+def test_a_soprano_that_meets_the_held_alto_stays_the_soprano():
+    """Below the held note is no room for three notes, so the highest of them is above it."""
+    chord = part((0, 2, 67), (0, 4, 62), (0, 2, 57), (0, 2, 45), (2, 4, 62), (2, 4, 58), (2, 4, 43))
+    assert voices([chord], 4).tolist() == [
+        [67, HELD, 62, HELD],
+        [62, HELD, HELD, HELD],
+        [57, HELD, 58, HELD],
+        [45, HELD, 43, HELD],
+    ]
+
+
 def test_notes_beyond_the_number_of_voices_are_left_out():
     assert voices([CHORDS], 2).tolist() == [[87] * 4, [84] * 4]
     crossing = part((0, 4, 60), (1, 3, 62), (2, 3, 64))

@@ -57,7 +57,8 @@ def test_scores_stand_under_one_another(tmp_path, monkeypatch):
     assert three.shape[1] == one.shape[1]
     assert 2 < three.shape[0] / one.shape[0] < 4
     monkeypatch.setattr(piano_roll, "MAX_ROLLS", 1)
-    assert drawn(tmp_path / "c.png", [SCORE] * 3, [SCORE < 0] * 3, titles=["a"] * 3).shape[1] == one.shape[1]
+    with pytest.warns(UserWarning, match="The picture shows the first 1 of 3 pieces"):
+        assert drawn(tmp_path / "c.png", [SCORE] * 3, [SCORE < 0] * 3, titles=["a"] * 3).shape[1] == one.shape[1]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ folders of data are read (`files`, `folders`), how samples are written (`writers
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from sddm.token_array import TokenArray
 Tokens = Int[Tensor, "num dim"]
 Readers = Mapping[str, Callable[..., "Encoded"]]
 Writers = Mapping[str, Callable[[Tokens, Path], Any]]
-ConditionReaders = Mapping[str, Callable[[Path], list[list[int]]]]
+ConditionReaders = Mapping[str, Callable[..., list[list[int]]]]
 Value = TypeVar("Value")
 BLANK = -1
 """Marks a position whose token is unknown."""
@@ -65,8 +66,6 @@ class Codec(Configurable, ABC):
     """How many samples a preview shows."""
     single: frozenset[str] = frozenset()
     """Endings of files that hold one sample. If there are any, several samples are files of a folder."""
-    cuts_conditions: bool = False
-    """Whether the beginning of a condition is taken if it is longer than a sample."""
     network: nn.Module | None = None
     """The network that encodes or decodes values, if there is one: saved and moved with the diffusion, not trained."""
 
@@ -93,7 +92,7 @@ class Codec(Configurable, ABC):
         return {".npy": lambda tokens, path: write_array(tokens.numpy(), path)}
 
     def condition_readers(self) -> ConditionReaders:
-        """How rows of tokens and blanks are read."""
+        """How rows of tokens and blanks are read: functions of a path, and of `track` if they have such an argument."""
         return {".npy": lambda path: integers(read_array(path), str(path)).tolist()}
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
@@ -172,6 +171,13 @@ class Codec(Configurable, ABC):
         digits = len(str(num))
         return [path / f"{number:0{digits}d}{self.default_ending}" for number in range(1, num + 1)]
 
+    def wrote(self, path: Path) -> bool:
+        """Whether a file in a folder looks like one that `write` and `write_beside` wrote there: its name is a number,
+        and there are two or more of the files that belong together."""
+        sample = path.with_suffix(self.default_ending)
+        there = [file for file in (sample, *self.beside(sample)) if file.is_file()]
+        return path.stem.isdecimal() and path in there and len(there) > 1
+
     def check(self, tokens: Tokens) -> Tokens:
         """Check that every token has a meaning, and move the tokens to the CPU."""
         tokens = _checks.tokens(tokens, self.num_states, "tokens", length=len(self.sizes) if self.sizes else None)
@@ -196,27 +202,44 @@ class Codec(Configurable, ABC):
         for file, rows in zip(files, tokens.split(1) if self.is_folder(path) else [tokens], strict=True):
             self.writers()[file.suffix.lower()](rows, file)
 
+    def beside(self, path: Path) -> list[Path]:
+        """What `write_beside` writes beside this file."""
+        return []
+
     def write_beside(self, tokens: Tokens, path: Path, given: Bool[Tensor, "num dim"] | None = None) -> None:
-        """Write what belongs beside the files that `write` wrote, such as a picture in which `given` is marked."""
+        """Write what belongs beside the files that `write` wrote, such as a picture, and mark what was given in it."""
 
     def kept(
-        self, length: int, give: int | None = None, fill: str | None = None, keep_voice: str | None = None
-    ) -> Bool[Tensor, "length"]:
-        """Which positions of a condition are kept, by rules that the codec knows; all of them without rules."""
+        self, known: Tokens, give: int | None = None, fill: str | None = None, keep_voice: str | None = None
+    ) -> Int[Tensor, "num written"]:
+        """What is kept of conditions, by rules that the codec knows; the rest is blank. If rows become shorter, what is
+        generated after their end is not to be written."""
         given = {"give": give, "fill": fill, "keep_voice": keep_voice}
         for name, value in given.items():
             if value is not None:
                 kind = type(self).__name__.lower()
                 raise ValueError(f"{name}={value!r} was given, which is for music, but the data are {kind}.")
-        return torch.ones(length, dtype=torch.bool)
+        return known
 
-    def read_condition(self, path: Path, length: int) -> Tokens:
-        """Read conditions, one sample a row; -1 is a blank, and short rows are filled up with blanks."""
+    def shortened(self, row: list[int], length: int, name: str) -> list[int]:
+        """The beginning of a condition that is longer than a sample, if it may be cut; `name` is that of its file."""
+        return row
+
+    def read_condition(self, path: Path, length: int, **options: Any) -> Tokens:
+        """Read conditions, one sample a row; -1 is a blank, and short rows are filled up with blanks.
+
+        options: those of the file's reader.
+        """
         reader = _by_ending(self.condition_readers(), path, "A condition can be read from")
         sizes = self.sizes or [self.num_states] * length
         _checks.require(len(sizes) == length, f"length={length} was given, but the data have {len(sizes)} positions.")
         readable(path)
-        rows = [row[:length] if self.cuts_conditions else row for row in reader(path)]
+        for name, value in options.items():
+            _checks.require(
+                name in inspect.signature(reader).parameters,
+                f"{name}={value!r} was given, but a condition that ends in {path.suffix!r} has none. Leave it out.",
+            )
+        rows = [self.shortened(row, length, str(path)) for row in reader(path, **options)]
         for number, row in enumerate(rows, start=1):
             _checks.require(
                 len(row) <= length,

@@ -9,21 +9,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Int, Int16, Integer
 from torch import Tensor
 
 from sddm import _checks, _files
 from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
-from sddm.codecs.kept import kept
+from sddm.codecs.kept import begun, kept
 from sddm.formats.midi import MAX_BYTES, MAX_STEPS_PER_BEAT, read_parts
 from sddm.formats.midi_writer import check_tempo, write_midi
 from sddm.formats.parts import find_voices, length, melody
-from sddm.formats.piano_roll import draw_roll
+from sddm.formats.piano_roll import MAX_ROLLS, draw_roll
 from sddm.formats.pieces import ENDINGS, Named, Selection, of_archive, of_file, of_folder, windows
-from sddm.formats.score import PITCHES, Score, checked, from_notes, merged, sounding, voice_names
+from sddm.formats.score import PITCHES, REST, Score, checked, from_notes, merged, sounding, voice_names
 from sddm.formats.sound import write_wav
 
 MAX_VOICES = 16
+BY_VOICE = "num (steps voices) -> num voices steps"
+MAX_BEATS = 255
+"""The most beats of a bar that a MIDI file can say."""
 WINDOW, WINDOW_OF_VOICES = 256, 64
 """Steps of a row, of one voice and of several, unless they are given."""
 
@@ -45,7 +49,6 @@ class Notes(Codec):
     ordered = True
     preview = 4
     single = frozenset({".mid", ".wav"})
-    cuts_conditions = True
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Notes(Codec):
     ) -> None:
         self.voices = _checks.whole(voices, "voices", 1, MAX_VOICES)
         self.steps_per_beat = _checks.whole(steps_per_beat, "steps_per_beat", 1, MAX_STEPS_PER_BEAT)
-        self.beats_per_bar = _checks.whole(beats_per_bar, "beats_per_bar", 1, 255)
+        self.beats_per_bar = _checks.whole(beats_per_bar, "beats_per_bar", 1, MAX_BEATS)
         self.tempo = check_tempo(tempo)
         self.held = bool(held)
         self.num_states = PITCHES + 1 + self.held
@@ -105,10 +108,13 @@ class Notes(Codec):
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         if isinstance(source, Notes):
             mine, others = (
-                f"{codec.voices} voices with {codec.steps_per_beat} steps a beat" for codec in (self, source)
+                f"{codec.voices} voice{'s' * (codec.voices > 1)} with {codec.steps_per_beat} steps a beat"
+                for codec in (self, source)
             )
             _checks.require(
-                mine == others, f"{name} holds {others}, but the model was trained on {mine}. Read the data like these."
+                mine == others,
+                f"{name} was read as {others}, but the model was trained on {mine}. Read it with "
+                f"--voices {self.voices} --steps-per-beat {self.steps_per_beat}.",
             )
         return super().translated(tokens, source, name)
 
@@ -137,24 +143,30 @@ class Notes(Codec):
     @classmethod
     def folders(cls) -> Readers:
         """The windows of each file are a group."""
-        return {ENDINGS[0]: _reader(of_folder)}
+        return dict.fromkeys(ENDINGS, _reader(of_folder))
 
     def condition_readers(self) -> ConditionReaders:
         """A MIDI file gives the voices that it has. Those that it does not have are blank."""
         return {**dict.fromkeys(ENDINGS, self._read_condition), **super().condition_readers()}
 
-    def _read_condition(self, path: Path) -> list[list[int]]:
+    def _read_condition(self, path: Path, track: str | int | None = None) -> list[list[int]]:
         with path.open("rb") as file:
             parts = read_parts(file.read(MAX_BYTES + 1), str(path), self.steps_per_beat)
         steps = length(parts)
         _checks.require(steps > 0, f"{str(path)!r} has no steps. Give a file that holds music.")
         if self.voices == 1:
-            return self.encode([melody(parts, name=str(path))[None]]).tolist()
-        found = find_voices(parts, self.voices, name=str(path))
+            return self.encode([melody(parts, track, str(path))[None]]).tolist()
+        found = find_voices(parts, self.voices, track, str(path))
         score = np.stack([from_notes(notes or [], steps) for notes in found])
         tokens = self.encode([score]).reshape(steps, self.voices)
         tokens[:, [notes is None for notes in found]] = BLANK
         return [tokens.flatten().tolist()]
+
+    def shortened(self, row: list[int], length: int, name: str) -> list[int]:
+        if len(row) > length:
+            steps, others = (positions // self.voices for positions in (length, len(row)))
+            warnings.warn(f"{name!r} has {others} steps, but samples have {steps}. The first {steps} of it are used.")
+        return row[:length]
 
     def read_prefix(self, text: str, length: int) -> Tokens:
         raise ValueError(
@@ -163,11 +175,24 @@ class Notes(Codec):
         )
 
     def kept(
-        self, length: int, give: int | None = None, fill: str | None = None, keep_voice: str | None = None
-    ) -> Bool[Tensor, "length"]:
-        """Which positions of a piece are kept: those that all rules keep. `sddm.codecs.kept` says what they are."""
-        steps = self._steps(length)
-        return torch.from_numpy(kept(steps, self.voice_names, self.steps_per_bar, give, fill, keep_voice).T.flatten())
+        self, known: Tokens, give: int | None = None, fill: str | None = None, keep_voice: str | None = None
+    ) -> Int[Tensor, "num written"]:
+        """What all rules keep of pieces. `sddm.codecs.kept` says what they are.
+
+        With `fill` or `keep_voice` the piece ends where it ended; otherwise what follows its end is generated. A note
+        of which only the end is kept begins there.
+        """
+        steps = self._steps(known.shape[1])
+        tokens = rearrange(known, BY_VOICE, voices=self.voices).numpy()
+        there = (tokens != BLANK).any(axis=0)
+        end = int(np.flatnonzero(there.any(axis=0)).max(initial=-1)) + 1
+        mask = np.zeros_like(there)
+        mask[:, :end] = kept(there[:, :end], self.voice_names, self.steps_per_bar, give, fill, keep_voice)
+        last = end if give is None and (fill, keep_voice) != (None, None) else steps
+        scores = np.stack([begun(score, mask) for score in np.where(tokens == BLANK, REST, self._values[tokens])])
+        rows = np.where(mask & (tokens != BLANK), self._tokens[scores], BLANK)[:, :, :last]
+        _checks.require(bool((rows == BLANK).any()), "All of the piece is kept. Leave something to generate.")
+        return rearrange(torch.from_numpy(rows.astype(np.int64)), "num voices steps -> num (steps voices)")
 
     def _steps(self, positions: int) -> int:
         _checks.require(
@@ -188,17 +213,26 @@ class Notes(Codec):
             ".png": lambda tokens, path: draw_roll(list(self.decode(tokens)), path, steps_per_bar=self.steps_per_bar),
         }
 
+    def beside(self, path: Path) -> list[Path]:
+        return [path.with_suffix(ending) for ending in (".wav", ".png")] if path.suffix.lower() == ".mid" else []
+
     def write_beside(self, tokens: Tokens, path: Path, given: Bool[Tensor, "num dim"] | None = None) -> None:
-        """A sound and a picture beside each .mid file. What cannot be made is said in a warning."""
-        if not self.is_folder(path) and path.suffix.lower() != ".mid":
-            return
-        scores, heard = self.decode(tokens), True
-        for row, file in enumerate(self.files_of(path, len(tokens))):
-            mask = None if given is None else given[row].cpu().numpy().reshape(-1, self.voices).T
-            with _files.replacing(file.with_suffix(".png")) as aside:
-                draw_roll([scores[row]], aside, mask, steps_per_bar=self.steps_per_bar)
-            if heard:
-                heard = self._write_sound(scores[row], file.with_suffix(".wav"))
+        """A sound and a picture beside each .mid file. If no sound can be made, a warning says so. A picture that was
+        written alone is drawn again to mark what was given."""
+        scores, heard = list(self.decode(tokens)), True
+        masks: list[Any] = [None] * len(scores)
+        if given is not None:
+            masks = list(rearrange(given.cpu(), BY_VOICE, voices=self.voices).numpy())
+            if path.suffix.lower() == ".png":
+                self._draw(scores[:MAX_ROLLS], path, masks[:MAX_ROLLS])
+        for score, mask, file in zip(scores, masks, self.files_of(path, len(tokens)), strict=False):
+            if file.suffix.lower() == ".mid":
+                self._draw([score], file.with_suffix(".png"), [mask])
+                heard = heard and self._write_sound(score, file.with_suffix(".wav"))
+
+    def _draw(self, scores: Sequence[Score], path: Path, masks: Sequence[Any]) -> None:
+        with _files.replacing(path) as aside:
+            draw_roll(scores, aside, masks, steps_per_bar=self.steps_per_bar)
 
     def _write_sound(self, score: Score, path: Path) -> bool:
         try:
@@ -226,9 +260,11 @@ def _reader(opened: Callable[[Any], Iterator[Named]]) -> Callable[..., Encoded]:
         track: str | int | None = None,
         held: bool = False,
         scramble: bool = False,
+        beats_per_bar: int = 4,
     ) -> Encoded:
         _checks.whole(voices, "voices", 1, MAX_VOICES)
         _checks.whole(steps_per_beat, "steps_per_beat", 1, MAX_STEPS_PER_BEAT)
+        _checks.whole(beats_per_bar, "beats_per_bar", 1, MAX_BEATS)
         window = (WINDOW if voices == 1 else WINDOW_OF_VOICES) if window is None else window
         _checks.whole(window, "window", 1, MAX_LENGTH // voices)
         place = source if isinstance(source, Path) else source[0].parent
@@ -237,7 +273,7 @@ def _reader(opened: Callable[[Any], Iterator[Named]]) -> Callable[..., Encoded]:
         if not report.whole:
             warnings.warn(report.text)
         key = scrambling(PITCHES + 1 + held) if scramble else None
-        codec = Notes(voices, steps_per_beat, held=held, key=key)
+        codec = Notes(voices, steps_per_beat, beats_per_bar, held, key)
         tokens = codec.encode(scores).numpy().astype(np.uint8)
         return Encoded(tokens, codec, groups if len(set(groups)) > 1 else None)
 

@@ -130,6 +130,6 @@ def _taken(data: Dataset, rows: slice, diffusion: Diffusion) -> torch.Tensor:
     _checks.require(
         tokens.shape[1] == length,
         f"{data.name} has {tokens.shape[1]} positions a row, but the model was built for {length}. "
-        "Name data of that length with --data.",
+        "Name data of that length with --data, or the length of music and of texts with --window.",
     )
     return tokens

@@ -59,9 +59,13 @@ class SampleCommand:
     give: int | None = None
     """Music: keep the first so many steps of the condition, and generate what follows."""
     fill: str | None = None
-    """Music: generate these bars of the condition, counted from 1, and keep the others: 8:12, or 2,4,6:8."""
+    """Music: generate these bars of the condition, counted from 1, and keep the others: 8:12, or 2,4,6:8. The samples
+    are as long as the condition."""
     keep_voice: str | None = None
-    """Music: keep these voices of the condition, by name or number, and generate the others: soprano, or 1,4."""
+    """Music: keep these voices of the condition, by name or number, and generate the others: soprano, or 1,4. The
+    samples are as long as the condition, unless --give is given as well."""
+    track: str | None = None
+    """Music: the track of the condition that holds the melody, or the voices, by its name or number."""
     prefix: str | None = None
     """The beginning of every sample: text, or numbers separated by commas."""
     length: int | None = None
@@ -70,7 +74,7 @@ class SampleCommand:
     """File for the samples; its ending chooses the format (.npy, .txt, .csv, .parquet, .mid and .wav for music, .png).
     Without an ending: a folder with a .mid file for each sample. Printed if not given."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Replace the file if it exists."""
+    """Replace the file if it exists, or the folder if it holds nothing but samples."""
     batch_size: int = 256
     """Samples generated at once; with --out each batch is kept beside the file until the job is done."""
     sampling: Annotated[SamplingConfig, Flat] = field(default_factory=SamplingConfig)
@@ -80,10 +84,10 @@ class SampleCommand:
             if getattr(self, name) is not None:
                 _checks.whole(getattr(self, name), name, least, MOST.get(name))
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
-        kept = [name for name in ("give", "fill", "keep_voice") if getattr(self, name) is not None]
+        kept = [name for name in ("give", "fill", "keep_voice", "track") if getattr(self, name) is not None]
         _checks.require(
             self.condition is not None or not kept,
-            f"{' and '.join(kept)} says what is kept of a condition. Name its file with --condition.",
+            f"{' and '.join(kept)} says what is taken of a condition. Name its file with --condition.",
         )
 
     @property
@@ -100,7 +104,7 @@ def run(command: SampleCommand) -> None:
     if command.num is None:
         alone = command.out is not None and command.out.suffix.lower() in codec.single
         command = replace(command, num=1 if alone else FEW)
-    condition = _condition(command, diffusion, codec, length)
+    condition, written = _condition(command, diffusion, codec, length)
     _checks.require(
         command.out is not None or codec.text_ending is not None,
         f"Samples of this model are not text. Name a file for them with --out, such as samples{codec.default_ending}.",
@@ -111,7 +115,7 @@ def run(command: SampleCommand) -> None:
             runs.check_file_place(command.out)
         runs.check_place(command.out)
     processes = accelerator()
-    with noticing_lost_processes(), _place(command.out, command.overwrite, processes) as folder:
+    with noticing_lost_processes(), _place(command, codec, processes) as folder:
         diffusion = diffusion.to(processes.device)
         parts = _Parts(folder, _job(command, diffusion, condition))
         starts = range(0, command.many, command.batch_size)
@@ -121,7 +125,7 @@ def run(command: SampleCommand) -> None:
         parts.gather(processes)
         if not processes.is_main_process:
             return
-        tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
+        tokens = torch.cat([parts.made_by_now(rows) for rows in batches])[:, :written]
         if command.out is None or folder is None:
             _print(codec, tokens)
         else:
@@ -129,25 +133,39 @@ def run(command: SampleCommand) -> None:
                 codec.write(tokens, aside)
                 if command.out.is_dir():  # to be replaced, as was asked for
                     shutil.rmtree(command.out)
-            codec.write_beside(tokens, command.out, None if condition is None else condition.mask.expand_as(tokens))
-            print(f"{command.many} samples in {command.out}", file=sys.stderr)
+            given = None if condition is None else condition.mask[..., :written].expand_as(tokens)
+            codec.write_beside(tokens, command.out, given)
+            print(f"{command.many} sample{'s' * (command.many > 1)} in {command.out}", file=sys.stderr)
             shutil.rmtree(folder)
 
 
 @contextmanager
-def _place(out: Path | None, overwrite: bool, processes: Accelerator) -> Iterator[Path | None]:
+def _place(command: SampleCommand, codec: Codec, processes: Accelerator) -> Iterator[Path | None]:
     """The folder of the job's batches, beside the output and locked; None if there is no output file."""
+    out = command.out
     folder = None if out is None else out.with_name(f"{out.name}.parts")
     with claimed(processes, folder, out):
         try:
-            _checks.require(
-                out is None or overwrite or not out.exists(),
-                f"{str(out)!r} exists. Name another file, or pass --overwrite.",
-            )
+            if out is not None:
+                _check_free(out, codec, command.overwrite)
             yield folder
         finally:
             if folder is not None and processes.is_main_process and not any(folder.glob("rows-*")):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_free(out: Path, codec: Codec, overwrite: bool) -> None:
+    """Raise an error if what exists would be replaced, unless that was asked for, and samples are all that is lost."""
+    for path in (out, *codec.beside(out)):
+        _checks.require(
+            overwrite or not path.exists(), f"{str(path)!r} exists. Name another file, or pass --overwrite."
+        )
+    if out.is_dir():
+        other = next((path.name for path in sorted(out.iterdir()) if not codec.wrote(path)), None)
+        _checks.require(
+            other is None,
+            f"{str(out)!r} holds what is no sample, such as {other!r}, and is not replaced. Name another folder.",
+        )
 
 
 def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | None) -> str:
@@ -234,21 +252,25 @@ def _length(command: SampleCommand, diffusion: Diffusion) -> int:
     return length
 
 
-def _condition(command: SampleCommand, diffusion: Diffusion, codec: Codec, length: int) -> Condition | None:
+def _condition(command: SampleCommand, diffusion: Diffusion, codec: Codec, length: int) -> tuple[Condition | None, int]:
+    """What is given, and how many positions of each sample are written."""
+    written = length
     if command.condition is None and command.prefix is None:
-        return None
+        return None, written
     if command.condition is not None:
         readable(command.condition, "Name a file with what is known of the samples.")
-        known = codec.read_condition(command.condition, length)
-        kept = codec.kept(length, command.give, command.fill, command.keep_voice)
-        known = torch.where(kept, known, BLANK)
+        options = {} if command.track is None else {"track": command.track}
+        known = codec.read_condition(command.condition, length, **options)
+        known = codec.kept(known, command.give, command.fill, command.keep_voice)
+        written = known.shape[1]
+        known = torch.nn.functional.pad(known, (0, length - written), value=BLANK)
     else:
         known = codec.read_prefix(command.prefix or "", length)
     if known.shape[0] == 1:
         known = known[0]
     condition = Condition.from_blanks(known)
     condition.for_samples(command.many, length, diffusion.process.num_states)
-    return condition
+    return condition, written
 
 
 def _print(codec: Codec, tokens: torch.Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,11 @@ from jaxtyping import Integer
 from sddm import _checks
 from sddm.codecs import Notes
 from sddm.data.dataset import Dataset
-from sddm.data.near_duplicates import SHARED, pitches_of, variants
+from sddm.data.near_duplicates import RUN, SHARED, joined, pitches_of, variants
 from sddm.formats.score import REST, sounding
+
+TELLING = 2 * RUN
+"""So many notes of different pitch a window has to have to be called a variant of another one."""
 
 
 class Leaks(NamedTuple):
@@ -39,6 +43,23 @@ class Leaks(NamedTuple):
 def overlap(train: Dataset, test: Dataset) -> str:
     """A sentence on rows of the test data that are in the training data too, if these are music; else nothing."""
     return str(leaks(train, test)) if isinstance(train.codec, Notes) else ""
+
+
+def with_variants(data: Dataset) -> Dataset:
+    """The same data; groups of rows of music that hold variants of one tune are one group, so that no split parts them.
+
+    Windows of few notes tell nothing of kinship. Groups of which one would hold most of the rows stay as they were.
+    """
+    if data.groups is None or not isinstance(data.codec, Notes):
+        return data
+    melodies = [pitches_of(row[0]) for row in _sounds(data, data.name)]
+    telling = np.flatnonzero([len(melody) >= TELLING for melody in melodies])
+    first, second, _ = variants([melodies[row] for row in telling])
+    groups = joined(data.groups.numpy(), telling[first], telling[second])
+    if 2 * np.bincount(groups).max() <= len(data):
+        data = copy(data)
+        data.groups = torch.from_numpy(groups)
+    return data
 
 
 def leaks(train: Dataset, test: Dataset, shared: float = SHARED) -> Leaks:

@@ -15,6 +15,7 @@ import torch
 from sddm import _checks
 from sddm.codecs import Encoded, Points, file_readers, folder_readers
 from sddm.data.dataset import Dataset
+from sddm.data.leaks import with_variants
 from sddm.data.music import is_paper_array, paper_array
 from sddm.data.published import PUBLISHED
 from sddm.data.toys import DENSITIES, Toy
@@ -36,9 +37,11 @@ class Reading:
     track: str | None = None
     """Music: the track that holds the melody, by its name or number; unless given, the most melodic one."""
     voices: int | None = None
-    """Music: how many voices sound together, such as 4; 1 unless given."""
+    """Music: how many voices a row has, such as 4; 1 unless given."""
     steps_per_beat: int | None = None
     """Music: steps of the grid in a quarter note; 4 unless given."""
+    beats_per_bar: int | None = None
+    """Music: quarter notes in a bar; 4 unless given. Bars are counted so by `--fill`, in pictures and in figures."""
     held: bool = False
     """Music: tell notes that are struck again from notes that go on. Unless given, each step of a note repeats its
     pitch, as in the paper."""
@@ -58,7 +61,8 @@ def load(source: str | Path, *, rows: int | None = None, seed: int = 0, **option
 
     rows: how many rows of a published set are taken.
     seed: draws the points of a toy and the rows of "alarm".
-    options: those of `Reading`, such as `window`. The rows of each file of a folder form a group.
+    options: those of `Reading`, such as `window`. The rows of each file of a folder form a group; files that hold
+        variants of one tune form one together.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
@@ -74,7 +78,7 @@ def load(source: str | Path, *, rows: int | None = None, seed: int = 0, **option
         able = " and ".join([f"{endings} files"] * bool(endings) + [", ".join(sets)] * bool(sets))
         _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
-        return Dataset(*read(**options), name=Path(source).name)
+        return with_variants(Dataset(*read(**options), name=Path(source).name))
     except MemoryError:
         raise ValueError(
             f"{str(source)!r} needs more memory than there is. Give fewer rows, or save tokens as an .npy file, which "
@@ -103,11 +107,11 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
 
 
 def _reader_of_folder(path: Path) -> Callable[..., Encoded]:
-    """The reader for the kind of file that makes up more than half of the folder."""
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    """The reader for the kind of file that makes up more than half of the folder, hidden files apart."""
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
     readers = folder_readers()
-    for ending, read in readers.items():
-        found = [file for file in files if file.suffix.lower() == ending]
+    for read in dict.fromkeys(readers.values()):
+        found = [file for file in files if readers.get(file.suffix.lower()) is read]
         if 2 * len(found) > len(files):
             return partial(read, found)
     raise IsADirectoryError(

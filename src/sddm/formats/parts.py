@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +72,8 @@ def find_voices(
     - Otherwise the first `count` parts are the voices, ordered by their median pitch. Drums and parts without notes are
       none.
     - If there are fewer parts, all their notes are split by pitch, as those of a chorale for the piano: each note, the
-      highest first, takes the first free voice below those of higher notes that sound.
+      highest first, takes the first free voice below those of higher notes that sound, or a higher one if otherwise too
+      few were left for the lower notes.
     """
     names = voice_names(count)
     called = {} if track is not None else _called(parts, names)
@@ -152,10 +154,14 @@ def _split(notes: Sequence[Note], count: int) -> list[list[Note] | None]:
     events = sorted([(note.start, 1) for note in notes] + [(note.end, -1) for note in notes])
     width = min(count, int(np.cumsum([change for _, change in events]).max()))
     found: list[list[Note]] = [[] for _ in range(width)]
-    for note in sorted(notes, key=lambda note: (note.start, -note.pitch)):
-        last = [voice[-1] if voice and voice[-1].end > note.start else None for voice in found]
-        free = [voice for voice in range(width) if last[voice] is None]
-        higher = [voice for voice, held in enumerate(last) if held is not None and held.pitch >= note.pitch]
-        if free:  # a note more than there are voices is left out
-            found[next((voice for voice in free if voice > max(higher, default=-1)), free[-1])].append(note)
+    for _, together in groupby(sorted(notes, key=lambda note: (note.start, -note.pitch)), lambda note: note.start):
+        new = list(together)
+        for number, note in enumerate(new, start=1):
+            last = [voice[-1] if voice and voice[-1].end > note.start else None for voice in found]
+            free = [voice for voice in range(width) if last[voice] is None]
+            higher = [voice for voice, held in enumerate(last) if held is not None and held.pitch >= note.pitch]
+            if free:  # a note more than there are voices is left out
+                below = next((voice for voice in free if voice > max(higher, default=-1)), free[-1])
+                lowest = free[max(0, len(free) - 1 - (len(new) - number))]  # below it are voices for the lower notes
+                found[min(below, lowest)].append(note)
     return [*found, *[None] * (count - width)]

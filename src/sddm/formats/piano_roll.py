@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def draw_roll(
     given: what was given of all scores or of each: its notes are grey, and where all voices were given, it is shaded.
     titles: a line above each.
     """
+    if len(scores) > MAX_ROLLS:
+        warnings.warn(f"The picture shows the first {MAX_ROLLS} of {len(scores)} pieces.")
     scores = [checked(score, "scores") for score in scores[:MAX_ROLLS]]
     _checks.require(len(scores) > 0, "scores must hold at least one score.")
     _checks.whole(steps_per_bar, "steps_per_bar", 1)

@@ -201,10 +201,9 @@ class DiffusionLearner(Descent):
         figures = {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
         if self.diffusion.model.ordered:
             nats = in_order(self.diffusion, batch.x0, given=batch.given, padding=batch.padding, batch_size=size)
-            figures |= {
-                "nats_in_order": float(nats.mean()),
-                "nats_standard_error": float(nats.std() / len(nats) ** 0.5),
-            }
+            figures["nats_in_order"] = float(nats.mean())
+            if len(nats) > 1:
+                figures["nats_standard_error"] = float(nats.std() / len(nats) ** 0.5)
         return figures
 
     def _held_out(self, num: int, held_out: Data) -> Batch:
