@@ -127,3 +127,14 @@ def test_every_listed_loss_has_finite_values_and_gradients_of_a_network(name):
     loss.backward()
     assert all(bool(p.grad.isfinite().all()) for p in diffusion.parameters() if p.grad is not None)
     assert float(sum(p.grad.abs().sum() for p in diffusion.parameters() if p.grad is not None)) > 0
+
+
+@pytest.mark.parametrize("t", [1e-9, 1e-5, 1e-3])
+@pytest.mark.parametrize(("form", "make"), [*FORMS, (ct_elbo, uniform), (score_entropy, uniform)])
+def test_the_published_forms_have_finite_gradients_where_hardly_anything_is_noised(form, make, t):
+    process = make()
+    torch.manual_seed(0)
+    diffusion = Diffusion(process, Hollow.for_process(process, length=4, width=8, layers=1, heads=2, mlp=8))
+    rows = torch.randint(3, (16, 4), generator=seeded(0))
+    form(diffusion, rows, t=torch.full((16,), t, dtype=torch.float64), generator=seeded(1)).sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in diffusion.parameters() if p.grad is not None)

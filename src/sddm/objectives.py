@@ -76,11 +76,14 @@ def udlm(noised: Noised) -> Float[Tensor, "batch num"]:
     noised.forbid_pool("udlm")
     log_x0, process = noised.marginals.require_x0("udlm"), noised.process
     count, xt = process.num_states, noised.xt[..., None]
-    a = torch.exp(-count * process.tau(0.0, noised.t)).to(log_x0.dtype)[:, None, None]
-    m = count * a * log_x0.exp() + (1 - a)
-    u = (1 - a).expand_as(m).scatter_add(-1, noised.x0[..., None], (count * a).expand(-1, xt.shape[1], 1))
+    decay = -count * process.tau(0.0, noised.t)
+    # In float32, 1 - a would be 0 near t = 0.
+    a, gone = (share.to(log_x0.dtype)[:, None, None] for share in (torch.exp(decay), -torch.expm1(decay)))
+    m = count * a * log_x0.exp() + gone
+    u = gone.expand_as(m).scatter_add(-1, noised.x0[..., None], (count * a).expand(-1, xt.shape[1], 1))
     m_x, u_x = m.gather(-1, xt), u.gather(-1, xt)
-    terms = torch.where(u > 0, u / u_x * (m_x / m * u / u_x).log(), 0)
+    possible = u > 0
+    terms = torch.where(possible, u / u_x * (m_x / m * torch.where(possible, u / u_x, 1)).log(), 0)
     # a' = -C beta a
     return (process.speed(noised.t, log_x0.dtype) * (count / m_x - count / u_x + terms.sum(-1, keepdim=True)))[..., 0]
 

@@ -51,6 +51,11 @@ class Learning(Experiment[Row]):
         rows = {name: Row(system, SAMPLED) for name, system in recipes(8 if scale == "small" else 480).items()}
         super().__init__("learning", scale, rows, CORPORA)
 
+    @property
+    def drawn(self) -> Sequence[str]:
+        """Rows whose molecules are drawn."""
+        return list(self.rows)
+
     def source(self, column: str) -> Corpus:
         return corpus(column)
 
@@ -115,7 +120,7 @@ class Learning(Experiment[Row]):
             lines = {r["row"]: r["figures"]["curve"] for r in results if r["column"] == column and r["seed"] == 0}
             if lines:
                 progress_curves(lines, f"nats a held-out row of {column}", folder / f"{slug(column)}.png")
-        for row in self.rows:
+        for row in self.drawn:
             made = work / slug(f"{row}/molecules-0") / SAMPLES
             if made.exists():
                 lines_of = corpus("molecules").train.codec.decode(load_file(made)["tokens"])
@@ -172,6 +177,10 @@ class Objectives(Learning):
             for loss in losses
         }
         Experiment.__init__(self, "learning/objectives", scale, rows, ["molecules"])
+
+    @property
+    def drawn(self) -> Sequence[str]:
+        return []  # after so short a training, hardly any sample is a molecule
 
 
 def _of_molecules(column: str) -> bool:

@@ -98,6 +98,7 @@ def progress_curves(lines: Mapping[str, Sequence[tuple[float, float, float, floa
                 x, y, error = ([point[i] for point in points] for i in (place, 2, 3))
                 axis.errorbar(x, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
         axis.set(xlabel=title)
+        axis.locator_params(axis="x", nbins=5)
         axis.set_yscale("log")
         axis.minorticks_off()
         axis.grid(alpha=0.3)
