@@ -19,18 +19,22 @@ import plain
 import torch
 from measure import in_own_process, multiply_rate, peak_bytes, seconds, summary
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from sddm import Diffusion
 from sddm._memory import keep_freed_memory
 from sddm.losses import conditional_ratio_matching, denoising_cross_entropy
 from sddm.marginals import Energy, Hollow, LeaveOneOut, MarginalModel, Masked
+from sddm.networks import MUSIC
 from sddm.processes import Uniform
 from sddm.query import Query
 from sddm.randomness import StreamPerSample
 from sddm.samplers import Analytical
 from sddm.schedules import Constant
 
+PHASES = ("training", "sampling")
 SIZES = {"width": 128, "layers": 3, "heads": 4, "mlp": 512}
+MUSIC_SIZES = {name: getattr(MUSIC, name) for name in SIZES}
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,13 @@ CASES = {
         16,
         lambda process, length: Hollow.for_process(process, length, **SIZES),
         lambda states, length: plain.PlainHollow(states, length, **SIZES),
+    ),
+    "hollow, music size": Case(
+        129,
+        256,
+        2,
+        lambda process, length: Hollow.for_process(process, length, sizes=MUSIC),
+        lambda states, length: plain.PlainHollow(states, length, **MUSIC_SIZES),
     ),
     "leave-one-out": Case(
         129,
@@ -133,6 +144,13 @@ def energy_flops(case: Case) -> float:
     return 3 * 2 * rows * (2 * 256 * 256 + 256)
 
 
+def plain_flops(case: Case, phase: str) -> float:
+    """Of the matrix multiplies of the plain version, which computes the same numbers."""
+    with FlopCounterMode(display=False) as counter:
+        plain_steps(case)[PHASES.index(phase)]()
+    return float(counter.get_total_flops())
+
+
 def measure(name: str, repeats: int) -> dict[str, object]:
     case = CASES[name]
     keep_freed_memory()  # as the commands do; it serves both
@@ -151,13 +169,14 @@ def measure(name: str, repeats: int) -> dict[str, object]:
     result: dict[str, object] = {key: summary(values) for key, values in taken.items()}
     result["parameters"] = sum(p.numel() for p in case.diffusion().parameters())
     result["plain parameters"] = sum(p.numel() for p in case.plain(case.states, case.length).parameters())
-    for phase in ("training", "sampling"):
+    for phase in PHASES:
         result[f"{phase} ratio"] = median(
             a / b for a, b in zip(taken[f"ours {phase}"], taken[f"plain {phase}"], strict=True)
         )
     result["multiply GFLOP/s"] = median(rates) / 1e9
-    if "MLP" in name:
-        result["share of multiply rate"] = energy_flops(case) / median(taken["ours training"]) / median(rates)
+    operations = {"training": energy_flops(case)} if "MLP" in name else {p: plain_flops(case, p) for p in PHASES}
+    for phase, count in operations.items():
+        result[f"{phase} share of multiply rate"] = count / median(taken[f"ours {phase}"]) / median(rates)
     return result
 
 
@@ -189,7 +208,7 @@ def main() -> None:
     )
     for name in arguments.only:
         result = measure(name, arguments.repeats)
-        for phase in ("training", "sampling"):
+        for phase in PHASES:
             for which in ("ours", "plain"):
                 peaks = [in_own_process(__file__, "--memory", name, which, phase) for _ in range(5)]
                 result[f"{which} {phase} MiB"] = median(peaks)
@@ -200,8 +219,8 @@ def main() -> None:
                 flush=True,
             )
         rate = result["multiply GFLOP/s"]
-        share = result.get("share of multiply rate")
-        extra = "" if share is None else f"; the training step runs at {share:.0%} of it"
+        shares = {phase: result.get(f"{phase} share of multiply rate") for phase in PHASES}
+        extra = "".join(f"; {phase} runs at {share:.0%} of it" for phase, share in shares.items() if share is not None)
         print(f"{'':26s}{result['parameters']:,} parameters; matrix multiply {rate:.0f} GFLOP/s{extra}", flush=True)
         results[name] = result
     if arguments.out:
