@@ -38,7 +38,7 @@ from sddm.training.batches import generator_of
 
 GIVEN, RUNS = 32, 5
 """Steps that are given, and completions of each test row, as in the paper."""
-TUNES, FEWER, SCORED, TIMES = 100, 33, 100, 16
+TUNES, FEWER, SCORED, TIMES = 60, 24, 100, 16
 """Test rows that are completed (fewer where the number of evaluations varies), and rows whose bound is taken at so many
 times, in the small setting."""
 SHOWN, LISTENED = 3, 2
@@ -65,10 +65,11 @@ class Sized:
     layers: int
     steps: int
     """Evaluations of the network in sampling, without those of correctors."""
+    batch: int = 64
 
     @property
     def training(self) -> TrainingConfig:
-        return TrainingConfig(optimizer="muon", learning_rate=5e-3, known=f"prefix:{GIVEN}")
+        return TrainingConfig(batch_size=self.batch, optimizer="muon", learning_rate=5e-3, known=f"prefix:{GIVEN}")
 
     def diffusion(self, model: ModelConfig, sampling: SamplingConfig, **training: Any) -> TimedDiffusion:
         model = replace(model, width=self.width, layers=self.layers, film_blocks=0)
@@ -101,7 +102,7 @@ class Sized:
         }
 
 
-SCALES = {"small": Sized(10.0, 128, 3, 100), "paper": Sized(2_880.0, 256, 6, 1_000)}
+SCALES = {"small": Sized(10.0, 128, 2, 100, batch=32), "paper": Sized(2_880.0, 256, 6, 1_000)}
 
 
 class Music(Experiment[Row]):
