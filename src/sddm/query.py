@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,6 +34,8 @@ class Query(NamedTuple):
     ahead: Tokens | None = None
     """What the row holds behind each position that is asked for, if it is not `xt`. With clean tokens in `xt` and MASK
     here, every position is asked for given the tokens before it alone."""
+    memory: dict[Any, Any] | None = None
+    """Where networks keep what they need not compute again for the next question about the same rows."""
 
     @property
     def here(self) -> Asked:
@@ -102,7 +104,8 @@ class Query(NamedTuple):
         return [self.rows(slice(first, first + rows)) for first in range(0, len(self.xt), rows)]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Query:
-        return Query(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
+        """Other rows, of which nothing is kept yet."""
+        return Query(*(None if part is None else change(part) for part in self[:-1]))  # type: ignore[arg-type]
 
 
 def at_positions(values: Tensor, positions: Asked | None) -> Tensor:

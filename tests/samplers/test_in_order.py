@@ -214,3 +214,40 @@ def test_an_ordered_model_refuses_other_noise():
     network = Hollow.for_process(uniform, length=DIM, **SMALL).network
     with pytest.raises(ValueError, match=r"ordered needs a model of x_0 under Absorbing noise"):
         Diffusion(uniform, Hollow(network, ordered=True))
+
+
+def asked_in_order(diffusion, x, given, positions, memory):
+    ahead = torch.where(given, x, torch.tensor(STATES))
+    query = Query(x, torch.ones(len(x), dtype=torch.float64), positions, given, ahead=ahead, memory=memory)
+    return diffusion(query).require_x0("test")
+
+
+@pytest.mark.parametrize("positional", ["learned", "rotary"])
+def test_what_is_kept_between_questions_changes_no_answer(positional):
+    """Questions that go on, jump ahead, go back after a token has changed, and are about other rows ahead."""
+    length, rows = 9, 5
+    torch.manual_seed(0)
+    model = Hollow.for_process(PROCESS, None if positional == "rotary" else length, **SMALL)
+    diffusion = Diffusion(PROCESS, model).eval().double()
+    x = torch.randint(STATES + 1, (rows, length), generator=seeded(0))
+    given = (torch.rand(rows, length, generator=seeded(1)) < 0.3) & (x < STATES)
+    memory = {}
+    with torch.inference_mode():
+        for number, asked in enumerate([[0, 1], [1, 2], [3, 7], [4, 5], [2, 8], [8, 0]]):
+            if number == 4:
+                x[1, 3] = (x[1, 3] + 1) % STATES
+            if number == 5:
+                given = torch.zeros_like(given)
+            positions = torch.tensor(asked).expand(rows, -1)
+            kept = asked_in_order(diffusion, x, given, positions, memory)
+            torch.testing.assert_close(kept, asked_in_order(diffusion, x, given, positions, None))
+    assert len(memory) == 1
+
+
+def test_a_step_in_order_computes_one_place_of_the_left_stream_alone():
+    diffusion, places = Diffusion(PROCESS, hollow()), []
+    network = diffusion.model.network
+    for stream in (network.left, network.right):
+        stream.blocks[0].norm_mlp.register_forward_pre_hook(lambda module, inputs: places.append(inputs[0].shape[1]))
+    sddm.sample(diffusion, 3, sampler=InOrder(), generator=seeded(0))
+    assert places == [DIM, *[1] * DIM]  # the right stream once

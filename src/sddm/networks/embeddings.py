@@ -75,6 +75,12 @@ class Rotary:
         angle = index[:, None] * frequency
         self.cos, self.sin = angle.cos().to(dtype), angle.sin().to(dtype)
 
+    def of(self, places: slice) -> Rotary:
+        """The rotation of some of the places."""
+        some = copy.copy(self)
+        some.cos, some.sin = self.cos[places], self.sin[places]
+        return some
+
     def for_both_streams(self) -> Rotary:
         """The rotation of the places of two streams, one after the other, and of a time token that is not rotated."""
         both = copy.copy(self)

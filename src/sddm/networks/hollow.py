@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from sddm import _checks
 from sddm.config import Configurable
 from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.memory import Kept
 from sddm.networks.readouts import feedforward, readout
 from sddm.networks.sizes import Places, Sizes
 from sddm.networks.transformer import Attention, Block, Past
@@ -55,11 +56,14 @@ class CausalStream(nn.Module):
             h = block(h, mask, mask is None, rotary)
         return self.norm(h)
 
-    def next(self, h: Float[Tensor, "batch 1 width"], past: Past) -> Float[Tensor, "batch 1 width"]:
-        """The feature at one more place, after those of the past."""
+    def next(
+        self, h: Float[Tensor, "batch places width"], past: Past, rotary: Rotary | None = None
+    ) -> Float[Tensor, "batch places width"]:
+        """The features at the next places, after those of the past."""
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            h = block.next(h, past, number)
+            h = block.next(h, past, number, rotary)
+        past.places += h.shape[1]
         return self.norm(h)
 
 
@@ -148,6 +152,9 @@ class HollowTransformer(nn.Module, Configurable):
         if self.places_left.rotary:
             index = torch.arange(query.xt.shape[1], device=query.xt.device)
             rotary = Rotary(index, self.sizes.head_width, self.embed.tokens.weight.dtype)
+        if query.ahead is not None and query.memory is not None and query.padding is None and not self.joint_attention:
+            left, right = self._remembered(query, rotary)
+            return self.join(Streams(left, right, query.t, time_token(query.t, left, self.sizes.time_scale)))
         later, rows = (query, None) if query.ahead is None else _each_once(query.holding(query.ahead))
         before = query
         if query.ahead is not None and query.positions is not None and not self.joint_attention:
@@ -163,6 +170,30 @@ class HollowTransformer(nn.Module, Configurable):
             return at_positions(self.join(Streams(left, right, query.t, time, absent, rotary)), query.positions)
         here = Streams(at_positions(left, query.positions), at_positions(right, query.positions), query.t, time)
         return self.join(here)  # which takes each place by itself
+
+    def _remembered(
+        self, query: Query, rotary: Rotary | None
+    ) -> tuple[Float[Tensor, "batch num width"], Float[Tensor, "batch num width"]]:
+        """The features of both streams at the positions asked for. What an earlier question computed is not computed
+        again: all of the right stream, and of the left one the places before which no token has changed."""
+        assert query.ahead is not None
+        assert query.memory is not None
+        kept = query.memory.get(self)
+        if not isinstance(kept, Kept) or not kept.is_about(query):
+            later, rows = _each_once(query.holding(query.ahead))
+            embedded = self.embed(later.xt, later.given)
+            kept = query.memory[self] = Kept(query, self._features(later, embedded, rotary, backwards=True)[0], rows)
+        known, upto = kept.forget_changed(query.xt), int(query.places.max()) + 1
+        if known < upto:
+            before = slice(max(0, known - 1), upto - 1)  # the tokens that the next places see first
+            inputs = self.embed(query.xt[:, before], None if query.given is None else query.given[:, before])
+            if known == 0:
+                inputs = torch.cat([time_token(query.t, inputs, self.sizes.time_scale), inputs], dim=1)
+            places = slice(known, upto)
+            if rotary is None:
+                inputs = inputs + self.places_left()[places]
+            kept.add(query.xt, self.left.next(inputs, kept.past, None if rotary is None else rotary.of(places)))
+        return at_positions(kept.left, query.positions), kept.right[kept.rows[:, None], query.places]
 
     def _features(
         self,

@@ -28,15 +28,33 @@ class Past:
     no more than their own work."""
 
     def __init__(self) -> None:
+        self.places = 0
+        """How many places are passed. A smaller number than before forgets the last ones."""
         self._seen: dict[int, tuple[Tensor, Tensor]] = {}
 
     def extended(self, block: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The keys and values of a block at all places so far, these included."""
-        if block in self._seen:
-            before = self._seen[block]
-            keys, values = torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
-        self._seen[block] = (keys, values)
-        return keys, values
+        upto = self.places + keys.shape[2]
+        if block not in self._seen or self._seen[block][0].shape[2] < upto:
+            self._seen[block] = self._with_room(block, keys, upto), self._with_room(block, values, upto, 1)
+        for seen, new in zip(self._seen[block], (keys, values), strict=True):
+            seen[:, :, self.places : upto] = new
+        return self._seen[block][0][:, :, :upto], self._seen[block][1][:, :, :upto]
+
+    def _with_room(self, block: int, like: Tensor, upto: int, part: int = 0) -> Tensor:
+        """What was kept, with room for twice as many places, so that it is seldom copied."""
+        batch, heads, _, width = like.shape
+        room = like.new_empty(batch, heads, 2 * upto, width)
+        if self.places:
+            room[:, :, : self.places] = self._seen[block][part][:, :, : self.places]
+        return room
+
+    def visible(self, new: int, device: torch.device) -> Visible | None:
+        """Which places each of the next ones may look at; None for a single one, which sees all."""
+        if new == 1:
+            return None
+        causal = torch.ones(new, self.places + new, dtype=torch.bool, device=device).tril(self.places)
+        return causal[None, None]
 
 
 class Attention(nn.Module):
@@ -56,10 +74,12 @@ class Attention(nn.Module):
             q, k = rotary(q), rotary(k)
         return self._attend(q, k, v, mask, causal)
 
-    def next(self, x: Float[Tensor, "batch 1 width"], past: Past, block: int) -> Float[Tensor, "batch 1 width"]:
-        """Attention of one more place over itself and all places of the past."""
+    def next(self, x: Sequences, past: Past, block: int, rotary: Rotary | None = None) -> Sequences:
+        """Attention of the next places, each over itself, those before it and all places of the past."""
         q, k, v = self._projected(x)
-        return self._attend(q, *past.extended(block, k, v), None, False)
+        if rotary is not None:
+            q, k = rotary(q), rotary(k)
+        return self._attend(q, *past.extended(block, k, v), past.visible(x.shape[1], x.device), False)
 
     def _projected(self, x: Sequences) -> Float[Tensor, "three batch heads places head_width"]:
         return rearrange(self.query_key_value(x), "b n (three h w) -> three b h n w", three=3, h=self.heads)
@@ -98,9 +118,9 @@ class Block(nn.Module):
         x = x + self.dropout(self.attention(self.norm_attention(x), mask, causal, rotary))
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
 
-    def next(self, x: Float[Tensor, "batch 1 width"], past: Past, block: int) -> Float[Tensor, "batch 1 width"]:
-        """The block's output at one more place, which sees all places of the past."""
-        x = x + self.dropout(self.attention.next(self.norm_attention(x), past, block))
+    def next(self, x: Sequences, past: Past, block: int, rotary: Rotary | None = None) -> Sequences:
+        """The block's output at the next places, which see all places of the past."""
+        x = x + self.dropout(self.attention.next(self.norm_attention(x), past, block, rotary))
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
 
     def at(self, rows: Asked, x: Sequences, mask: Visible | None, rotary: Rotary | None) -> Queries:

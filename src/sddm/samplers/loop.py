@@ -202,7 +202,7 @@ def _steps(
     """The samples of a batch at each of the times."""
     randomness = StreamPerSample(seeds)
     begin = step.start if isinstance(step, OwnStart) else start
-    query = query.holding(begin(diffusion, query, randomness))
+    query = query.holding(begin(diffusion, query, randomness))._replace(memory={})
     yield query
     for number, time in enumerate(times[1:].to(diffusion.device), start=1):
         t, s = query.t, time.expand(len(seeds))
