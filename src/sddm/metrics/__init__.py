@@ -10,10 +10,11 @@ from sddm.metrics.association import association_gap, cramers_v
 from sddm.metrics.cells import cell_distance
 from sddm.metrics.figure import Figure, Metric
 from sddm.metrics.histograms import hellinger, outlier_fraction
-from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, hamming_mmd
+from sddm.metrics.mmd import hamming_mmd
 from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
 from sddm.metrics.paired import Difference, paired_difference
 from sddm.metrics.scores import MUSIC
+from sddm.metrics.u_statistic import MIN_ROWS_FOR_ERROR, MMD
 
 __all__ = [
     "METRICS",

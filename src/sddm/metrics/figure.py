@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm.codecs import Codec
-from sddm.metrics.mmd import MMD
+from sddm.metrics.u_statistic import MMD
 
 Tokens = Int[Tensor, "num dim"]
 OtherTokens = Int[Tensor, "others dim"]
