@@ -13,7 +13,7 @@ from sddm.metrics import Moments, features, fid, frechet_distance, load_inceptio
 
 pytestmark = pytest.mark.usefixtures("without_annotation_checks")
 EPS = torch.finfo(torch.float64).eps
-REPEATS = 150
+REPEATS = 100
 
 
 def normal(num, dim, seed, scale=1.0, shift=0.0):
@@ -116,7 +116,7 @@ def test_the_usual_figure_is_too_large_and_the_corrected_one_is_not(name):
 
 def test_the_error_is_the_spread_of_the_figure():
     spread, errors = repeats("apart")[:, 0].std(), repeats("apart")[:, 1].square().mean().sqrt()
-    # The relative errors of a deviation of 150 draws, and of 150 jackknives with 9 degrees of freedom.
+    # The relative errors of the deviation of all draws, and of as many jackknives with 9 degrees of freedom.
     tolerance = 4 * math.hypot((2 * REPEATS) ** -0.5, (2 * 9 * REPEATS) ** -0.5)
     assert abs(float(errors / spread) - 1) < tolerance
     assert abs(float(errors / repeats("apart")[:, 2].std()) - 1) < tolerance
