@@ -5,7 +5,7 @@ Speed: the same network as it is loaded, with channels last in memory, frozen, a
 
 Figures: those of the first pictures of two sets, at each number of pictures. These are what a perfect model would have.
 Features are kept (`sddm.metrics.feature_folder`), so that a run that was stopped goes on. The two sets of 10,000 take
-about 40 minutes on one core; FID at 2,048 features takes a minute or two more.
+about 40 minutes on one core, FID half a minute more for each number of pictures.
 
     python benchmarks/inception.py --out results/benchmarks/inception.json
     python benchmarks/inception.py --samples cifar10-test --data cifar10 --num 1000 5000 10000 --out ...

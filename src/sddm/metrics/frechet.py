@@ -40,9 +40,9 @@ class Moments(NamedTuple):
 
     Those of two sets together are their sum; those of a set without some of its rows a difference.
 
-    >>> first, second = Moments.of(torch.eye(2)), Moments.of(torch.ones(3, 2))
+    >>> first, second = Moments.of(torch.eye(2)), Moments.of(torch.ones(2, 2))
     >>> (first + second).num, ((first + second) - second).mean.tolist()
-    (5, [0.5, 0.5])
+    (4, [0.5, 0.5])
     """
 
     num: int
@@ -87,7 +87,7 @@ class FID(NamedTuple):
     standard_error: float
     """From both sets as draws of their laws."""
     corrected: float
-    """Without the bias in proportion to 1/n: an estimate of the FID of infinitely many rows. It may be negative."""
+    """Without the bias in proportion to 1/n: nearer to the FID of infinitely many rows. It may be negative."""
 
 
 def frechet_distance(mean: Vector, covariance: Matrix, other_mean: Vector, other_covariance: Matrix) -> float:
@@ -127,8 +127,9 @@ def fid(
     F - bias.
 
     The error covers both sets as draws of their laws. If the laws are the same, it is about 1.5 times too large, since
-    the distance is then quadratic in the noise. The correction is right as far as the bias is in proportion to 1/n.
-    With 50 features and only 100 rows of the same law each, it left 1.6% of the bias.
+    the distance is then quadratic in the noise. The correction is right as far as the bias is in proportion to 1/n,
+    that is, for many more rows than features. For two halves of 2,500 pictures of CIFAR-10, with 2,048 features, the usual
+    figure was 38.7, the corrected one 4.7; 0 would be right.
     """
     of_samples, of_data = (
         rows.to("cpu") for rows in as_features({"samples": samples, "data": data}, network, keep, folder)
