@@ -128,8 +128,8 @@ def fid(
 
     The error covers both sets as draws of their laws. If the laws are the same, it is about 1.5 times too large, since
     the distance is then quadratic in the noise. The correction is right as far as the bias is in proportion to 1/n,
-    that is, for many more rows than features. For two halves of 2,500 pictures of CIFAR-10, with 2,048 features, the usual
-    figure was 38.7, the corrected one 4.7; 0 would be right.
+    that is, for many more rows than features. For two halves of 2,500 pictures of CIFAR-10, with 2,048 features, the
+    usual figure was 38.7, the corrected one 4.7; 0 would be right.
     """
     of_samples, of_data = (
         rows.to("cpu") for rows in as_features({"samples": samples, "data": data}, network, keep, folder)
