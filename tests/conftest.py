@@ -1,9 +1,13 @@
 """Every annotated shape and dtype of the package is checked while the tests run."""
 
+import os
+
 from jaxtyping import install_import_hook
 
 with install_import_hook("sddm", "beartype.beartype"):
     import sddm  # noqa: F401
+
+from dataclasses import replace
 
 import hypothesis
 import jaxtyping
@@ -11,7 +15,11 @@ import pytest
 import torch
 
 from forks import Forks
+from sddm.metrics import inception
 
+# No test runs the real network, even where it has been fetched: a picture takes a tenth of a second.
+inception.PACKAGE = replace(inception.PACKAGE, name="not-fetched")
+os.environ.pop(inception.VARIABLE, None)
 torch.set_num_threads(1)  # tensors are tiny here; the cores serve test processes instead
 hypothesis.settings.register_profile("sddm", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("sddm")

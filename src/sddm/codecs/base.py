@@ -62,6 +62,8 @@ class Codec(Configurable, ABC):
     ordered: bool = False
     """Whether a hollow model of such data learns from left to right as well unless the user says otherwise. In the
     measurements of docs/learning.md that is better for text, tables and music."""
+    pictures: bool = False
+    """Whether `decode` gives pictures, in uint8 of shape (num, height, width, channels), with 1 or 3 channels."""
     preview: int = 16
     """How many samples a preview shows."""
     single: frozenset[str] = frozenset()

@@ -16,7 +16,7 @@ from sddm.commands.runs import Flat
 from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
-from sddm.metrics import Figure, compare
+from sddm.metrics import Figure, compare, left_out
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
@@ -104,7 +104,10 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> l
     tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     made = sample(diffusion, command.samples, steps=command.steps, generator=generator, length=tokens.shape[1]).cpu()
-    return compare(made, tokens, diffusion.codec or data.codec)
+    codec = diffusion.codec or data.codec
+    for note in left_out(made, tokens, codec):
+        print(note, file=sys.stderr)
+    return compare(made, tokens, codec)
 
 
 def _data(command: EvaluateCommand) -> Dataset:

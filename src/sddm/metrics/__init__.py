@@ -1,6 +1,7 @@
 """How far samples are from data. `METRICS` lists what `sddm evaluate` measures."""
 
 import math
+from collections.abc import Iterator
 
 from jaxtyping import Int
 from torch import Tensor
@@ -8,27 +9,46 @@ from torch import Tensor
 from sddm.codecs import Codec, Columns
 from sddm.metrics.association import association_gap, cramers_v
 from sddm.metrics.cells import cell_distance
+from sddm.metrics.features import feature_folder, features
 from sddm.metrics.figure import Figure, Metric
+from sddm.metrics.frechet import FID, Moments, fid, frechet_distance
 from sddm.metrics.histograms import hellinger, outlier_fraction
-from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, hamming_mmd
+from sddm.metrics.inception import Inception, load_inception
+from sddm.metrics.inception_score import InceptionScore, inception_score
+from sddm.metrics.kid import kid
+from sddm.metrics.mmd import hamming_mmd
 from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
 from sddm.metrics.paired import Difference, paired_difference
+from sddm.metrics.pictures import PICTURES
 from sddm.metrics.scores import MUSIC
+from sddm.metrics.u_statistic import MIN_ROWS_FOR_ERROR, MMD
 
 __all__ = [
+    "FID",
     "METRICS",
     "MMD",
     "Difference",
     "Figure",
+    "Inception",
+    "InceptionScore",
     "Metric",
     "MoleculeFigures",
     "MoleculeQuality",
+    "Moments",
     "cell_distance",
     "compare",
     "cramers_v",
     "draw_molecules",
+    "feature_folder",
+    "features",
+    "fid",
+    "frechet_distance",
     "hamming_mmd",
     "hellinger",
+    "inception_score",
+    "kid",
+    "left_out",
+    "load_inception",
     "outlier_fraction",
     "paired_difference",
 ]
@@ -46,21 +66,42 @@ METRICS: dict[str, Metric] = {
         rows=2,
     ),
     **MUSIC,
+    **PICTURES,
 }
 
 
 def compare(samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"], codec: Codec) -> list[Figure]:
-    """How far samples are from data, by every metric that suits the codec and has enough rows."""
+    """How far samples are from data, by every metric that suits the codec, has enough rows and lacks nothing."""
     figures = []
-    for name, metric in METRICS.items():
-        if not isinstance(codec, metric.codec) or not metric.suits(codec) or min(len(samples), len(data)) < metric.rows:
+    for name, metric in _suiting(samples, data, codec):
+        if metric.missing():
             continue
-        value = metric.measure(samples, data, codec)
-        value, error = value if isinstance(value, MMD) else (value, None)
+        value, error = _with_error(metric.measure(samples, data, codec))
         of_data = None
         if metric.compared and len(data) >= 2 * metric.rows:
-            others = metric.measure(data[::2], data[1::2], codec)
-            of_data = others.value if isinstance(others, MMD) else others
+            of_data, _ = _with_error(metric.measure(data[::2], data[1::2], codec))
         if not math.isnan(value):  # where there is nothing to measure, such as notes
             figures.append(Figure(name, metric.title, value, error, of_data))
     return figures
+
+
+def left_out(samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"], codec: Codec) -> list[str]:
+    """Which metrics `compare` leaves out because something is not on this machine, and how to get it."""
+    reasons: dict[str, list[str]] = {}
+    for _, metric in _suiting(samples, data, codec):
+        if reason := metric.missing():
+            reasons.setdefault(reason, []).append(metric.title)
+    return [f"Left out: {', '.join(titles)}. {reason}" for reason, titles in reasons.items()]
+
+
+def _suiting(
+    samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"], codec: Codec
+) -> Iterator[tuple[str, Metric]]:
+    rows = min(len(samples), len(data))
+    for name, metric in METRICS.items():
+        if isinstance(codec, metric.codec) and metric.suits(codec) and rows >= metric.rows:
+            yield name, metric
+
+
+def _with_error(measured: float | MMD | FID) -> tuple[float, float | None]:
+    return (measured.value, measured.standard_error) if isinstance(measured, (MMD, FID)) else (measured, None)

@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from sddm import _checks
-from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, _Between, _variance, _Within
+from sddm.metrics.u_statistic import MIN_ROWS_FOR_ERROR, MMD, Between, Within, variance
 
 
 def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"], groups: Int[Tensor, "n"] | None = None) -> MMD:
@@ -34,25 +34,25 @@ def cell_distance(x: Int[Tensor, "n"], y: Int[Tensor, "m"], groups: Int[Tensor, 
     yy = _within(in_y, y)
     if groups is None:
         # Kernels of 0 and 1 are their own squares.
-        xx, xy = _within(in_x, x), _Between(in_y[x], in_x[y], in_x @ in_y)
+        xx, xy = _within(in_x, x), Between(in_y[x], in_x[y], in_x @ in_y)
     else:
         xx, xy = _of_groups(x, _checks.groups(groups, x), y, in_y)
     _checks.require(yy.mean > 0, "y has no two points in one cell. Take larger cells, or more points.")
-    return MMD((xx.mean + yy.mean - 2 * xy.mean) / yy.mean, _variance(xx, yy, xy) ** 0.5 / yy.mean)
+    return MMD((xx.mean + yy.mean - 2 * xy.mean) / yy.mean, variance(xx, yy, xy) ** 0.5 / yy.mean)
 
 
-def _within(counts: Float64[Tensor, "cells"], cells: Int[Tensor, "n"]) -> _Within:
+def _within(counts: Float64[Tensor, "cells"], cells: Int[Tensor, "n"]) -> Within:
     others = counts[cells] - 1
-    return _Within(others, others.sum())
+    return Within(others, others.sum())
 
 
 def _of_groups(
     x: Int[Tensor, "n"], groups: Int[Tensor, "n"], y: Int[Tensor, "m"], in_y: Float64[Tensor, "cells"]
-) -> tuple[_Within, _Between]:
+) -> tuple[Within, Between]:
     """The kernel of two groups, or of a group and a point: its mean over their points."""
     _, group, sizes = groups.unique(return_inverse=True, return_counts=True)
     counts = torch.bincount(group * len(in_y) + x, minlength=len(sizes) * len(in_y)).reshape(len(sizes), len(in_y))
     shares = counts / sizes[:, None].double()
     kernel = (shares @ shares.T).fill_diagonal_(0)
     everyone, squares = shares.sum(0), shares.square().sum(0)
-    return _Within(kernel.sum(1), kernel.square().sum()), _Between(shares @ in_y, everyone[y], squares @ in_y)
+    return Within(kernel.sum(1), kernel.square().sum()), Between(shares @ in_y, everyone[y], squares @ in_y)

@@ -10,7 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm.codecs import Codec
-from sddm.metrics.mmd import MMD
+from sddm.metrics.frechet import FID
+from sddm.metrics.u_statistic import MMD
 
 Tokens = Int[Tensor, "num dim"]
 OtherTokens = Int[Tensor, "others dim"]
@@ -20,13 +21,17 @@ def always(codec: Codec) -> bool:
     return True
 
 
+def nothing() -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Metric:
     """How far samples are from data: a line of the table `METRICS`, by the name under which the figure is saved."""
 
     title: str
     """What the figure is called where people read it."""
-    measure: Callable[[Tokens, OtherTokens, Codec], float | MMD]
+    measure: Callable[[Tokens, OtherTokens, Codec], float | MMD | FID]
     """The value from samples, data and their codec, with its standard error if it has one."""
     codec: type = Codec
     """The codecs that the metric suits: this one and those derived from it."""
@@ -36,6 +41,8 @@ class Metric:
     """Which of these codecs it suits."""
     compared: bool = False
     """Whether the figure says something only next to the same figure of data against other data."""
+    missing: Callable[[], str] = nothing
+    """A sentence, if the metric needs what is not on this machine and is not fetched unasked; otherwise ''."""
 
 
 @dataclass(frozen=True)

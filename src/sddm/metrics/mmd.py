@@ -1,40 +1,11 @@
-"""The maximum mean discrepancy between two sets of tokens, with its standard error.
+"""The maximum mean discrepancy between two sets of tokens, with the kernel
 
     k(a, b) = exp(-bandwidth * Hamming(a, b))
-    MMD^2   = E k(X, X') + E k(Y, Y') - 2 E k(X, Y)
 
-estimated without bias by the means over distinct pairs (a U-statistic),
-
-    U = mean_{i != j} k(x_i, x_j) + mean_{i != j} k(y_i, y_j) - 2 mean_{i, j} k(x_i, y_j)
-
-Being unbiased, U may be negative. Its variance splits (Hoeffding) into uncorrelated parts and is exactly
-
-    Var U = 4 A_x / n + 4 A_y / m  +  2 V_xx / (n (n - 1)) + 2 V_yy / (m (m - 1)) + 4 V_xy / (n m)
-
-A_x is the variance of E k(x, X) - E k(x, Y) over the law of x, and A_y its counterpart; V_xx, V_yy and V_xy
-are the variances of the kernel's interactions, k(a, b) - E k(a, .) - E k(., b) + E k. When X and Y have the
-same law, A_x and A_y vanish and only the V terms are left, so neither part may be left out.
-
-All of it follows from row sums of the kernel and its sum of squares. Let R_i be the row sums of the xx block,
-each row's pair with itself left out, and a its mean entry; S_i and T_j the row and column sums of the xy
-block, and c its mean entry; and ss(.) a sum of squared deviations from the mean. Then
-
-    V_xx = (sum_{i != j} (k - a)^2 - 2 ss(R) / (n - 2)) / (n (n - 3))
-    V_xy = (sum_{i, j} (k - c)^2 - ss(S) / m - ss(T) / n) / ((n - 1) (m - 1))
-    A_x  = ss(R / (n - 2) - S / m) / (n - 1) - V_xx / (n - 2) - V_xy / m
-
-are unbiased. What A_x loses is the noise of its own row means.
-
-Samples of one Markov chain depend on one another. If x comes in groups that are independent of each other, such as
-chains, then the groups are the independent draws: x_i becomes a group and k(x_i, .) the mean of the kernel over its
-rows. Pairs within a group are left out, and all of the above holds with n the number of groups.
+Its estimate and the error of that are those of `u_statistic`.
 """
 
 from __future__ import annotations
-
-import math
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -42,19 +13,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from sddm import _checks
+from sddm.metrics.u_statistic import MMD, Block, Kernel, check_rows, unbiased_mmd
 
-Block = Float[Tensor, "rows columns"]
 MAX_PRODUCT_STATES = 16
 """Up to this many states, a product of one-hot rows counts agreements faster than comparisons do."""
-MIN_ROWS_FOR_ERROR = 4
-"""V_xx divides by n - 3."""
-
-
-class MMD(NamedTuple):
-    """An unbiased estimate of MMD^2 and its standard error (NaN where it cannot be estimated)."""
-
-    value: float
-    standard_error: float
 
 
 def hamming_mmd(
@@ -85,15 +47,7 @@ def hamming_mmd(
     """
     # Float64 holds whole numbers up to 2^53, and that is what tokens are compared in.
     x, y = _checks.tokens(x, 2**53, "x"), _checks.tokens(y, 2**53, "y")
-    for rows, name in ((x, "x"), (y, "y")):
-        if len(rows) < 2:
-            raise ValueError(f"{name} must have at least 2 rows to form a pair, but it has {len(rows)}. Give more.")
-    _checks.require(
-        x.shape[1] == y.shape[1],
-        f"x and y must have the same number of positions, but x has {x.shape[1]} and y has {y.shape[1]}. "
-        "Cut or pad the rows of one of them.",
-    )
-    _checks.require(x.device == y.device, f"x is on device {x.device}, but y is on {y.device}. Use y.to('{x.device}').")
+    check_rows(x, y)
     bandwidth = _checks.positive(bandwidth, "bandwidth")
     chunk = _checks.whole(chunk, "chunk", least=1)
     _checks.require(
@@ -104,148 +58,10 @@ def hamming_mmd(
     if groups is not None:
         groups = _checks.groups(groups, x)
     num_states = max(2, 1 + int(x.max()), 1 + int(y.max()))
-    kernel: _LogKernel = _Comparisons(bandwidth, dtype)
+    kernel: Kernel = _Comparisons(bandwidth, dtype)
     if num_states <= MAX_PRODUCT_STATES:
         kernel = _Products(num_states, x.shape[1], bandwidth, dtype)
-    of_x, of_y = _Units(x, groups), _Units(y)
-    xx = _within(of_x, kernel, chunk)
-    yy = _within(of_y, kernel, chunk)
-    xy = _between(of_x, of_y, kernel, chunk)
-    value = xx.mean + yy.mean - 2 * xy.mean
-    if min(len(of_x), len(of_y)) < MIN_ROWS_FOR_ERROR:
-        return MMD(value, float("nan"))
-    return MMD(value, _variance(xx, yy, xy) ** 0.5)
-
-
-class _Within(NamedTuple):
-    """Sums of the kernel between distinct rows of one set."""
-
-    rows: Float64[Tensor, "n"]
-    squares: Float64[Tensor, ""]
-
-    @property
-    def pairs(self) -> int:
-        return len(self.rows) * (len(self.rows) - 1)
-
-    @property
-    def mean(self) -> float:
-        return float(self.rows.sum()) / self.pairs
-
-    @property
-    def interaction(self) -> float:
-        """V_xx."""
-        n = len(self.rows)
-        total = float(self.squares) - self.pairs * self.mean**2
-        return max(total - 2 * _spread(self.rows) / (n - 2), 0.0) / (n * (n - 3))
-
-
-class _Between(NamedTuple):
-    """Sums of the kernel between the rows of two sets."""
-
-    rows: Float64[Tensor, "n"]
-    columns: Float64[Tensor, "m"]
-    squares: Float64[Tensor, ""]
-
-    @property
-    def mean(self) -> float:
-        return float(self.rows.sum()) / (len(self.rows) * len(self.columns))
-
-    @property
-    def interaction(self) -> float:
-        """V_xy."""
-        n, m = len(self.rows), len(self.columns)
-        total = float(self.squares) - n * m * self.mean**2
-        return max(total - _spread(self.rows) / m - _spread(self.columns) / n, 0.0) / ((n - 1) * (m - 1))
-
-
-def _variance(xx: _Within, yy: _Within, xy: _Between) -> float:
-    """Var U; its first-order part counts as zero where its estimate is negative."""
-    n, m = len(xx.rows), len(yy.rows)
-    v_xx, v_yy, v_xy = xx.interaction, yy.interaction, xy.interaction
-    a_x = float((xx.rows / (n - 2) - xy.rows / m).var()) - v_xx / (n - 2) - v_xy / m
-    a_y = float((yy.rows / (m - 2) - xy.columns / n).var()) - v_yy / (m - 2) - v_xy / n
-    first_order = max(4 * a_x / n + 4 * a_y / m, 0.0)
-    return first_order + 2 * v_xx / (n * (n - 1)) + 2 * v_yy / (m * (m - 1)) + 4 * v_xy / (n * m)
-
-
-def _spread(sums: Float64[Tensor, "n"]) -> float:
-    return float((sums - sums.mean()).square().sum())
-
-
-class _Units:
-    """The independent draws: single rows, or groups of rows, sorted by group."""
-
-    def __init__(self, tokens: Int[Tensor, "n dim"], groups: Int[Tensor, "n"] | None = None) -> None:
-        self.tokens, self.sizes = tokens, torch.ones(len(tokens), dtype=torch.int64, device=tokens.device)
-        if groups is not None:
-            _, group, self.sizes = groups.unique(return_inverse=True, return_counts=True)
-            self.tokens = tokens[group.argsort()]
-        self.grouped = groups is not None
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def pieces(self, chunk: int) -> list[tuple[slice, slice]]:
-        """Slices of units with at most `chunk` rows each (or one unit), and the slices of their rows."""
-        num = max(1, chunk // int(self.sizes.max()))
-        ends = [0, *self.sizes.cumsum(0).tolist()]
-        firsts = range(0, len(self), num)
-        return [(slice(i, j), slice(ends[i], ends[j])) for i in firsts for j in [min(i + num, len(self))]]
-
-    def means(self, block: Block, units: slice) -> Float[Tensor, "units columns"]:
-        """The mean over the rows of each unit."""
-        if not self.grouped:
-            return block
-        return torch.segment_reduce(block.contiguous(), "mean", lengths=self.sizes[units], axis=0)
-
-
-def _within(x: _Units, kernel: _LogKernel, chunk: int) -> _Within:
-    """Sums over distinct pairs; of two mirrored blocks only one is computed."""
-    rows = torch.zeros(len(x), dtype=torch.float64, device=x.tokens.device)
-    squares = rows.new_zeros(())
-    for i, j, block in _blocks(x, x, kernel, chunk, symmetric=True):
-        if i == j:
-            block.fill_diagonal_(0)
-            squares += _sum_of_squares(block)
-        else:
-            rows[j] += block.sum(dim=0)
-            squares += 2 * _sum_of_squares(block)
-        rows[i] += block.sum(dim=1)
-    return _Within(rows, squares)
-
-
-def _between(x: _Units, y: _Units, kernel: _LogKernel, chunk: int) -> _Between:
-    rows = torch.zeros(len(x), dtype=torch.float64, device=x.tokens.device)
-    columns = rows.new_zeros(len(y))
-    squares = rows.new_zeros(())
-    for i, j, block in _blocks(x, y, kernel, chunk):
-        rows[i] += block.sum(dim=1)
-        columns[j] += block.sum(dim=0)
-        squares += _sum_of_squares(block)
-    return _Between(rows, columns, squares)
-
-
-def _blocks(
-    x: _Units, y: _Units, kernel: _LogKernel, chunk: int, symmetric: bool = False
-) -> Iterator[tuple[slice, slice, Float[Tensor, "units others"]]]:
-    """The kernel of units block by block (from the diagonal on if symmetric); a block may overwrite the one before."""
-    first, second = x.pieces(chunk), y.pieces(chunk)
-    most = (max(rows.stop - rows.start for _, rows in pieces) for pieces in (first, second))
-    memory = torch.empty(math.prod(most), dtype=kernel.dtype, device=x.tokens.device)
-    for i, rows in first:
-        left = kernel.features(x.tokens[rows])
-        for j, columns in second:
-            if symmetric and j.start < i.start:
-                continue
-            right = kernel.features(y.tokens[columns])
-            block = memory[: len(left) * len(right)].view(len(left), len(right))
-            block = x.means(kernel.fill(left, right, block).exp_(), i)
-            yield i, j, y.means(block.T, j).T
-
-
-def _sum_of_squares(block: Block) -> Float[Tensor, ""]:
-    """Of no more than 2^18 entries at a time, so that float32 does not lose the small differences between them."""
-    return torch.stack([part.dot(part) for part in block.flatten().split(1 << 18)]).double().sum()
+    return unbiased_mmd(x, y, kernel, chunk, groups)
 
 
 class _Products:
@@ -266,7 +82,7 @@ class _Products:
     def fill(self, left: Float[Tensor, "rows features"], right: Float[Tensor, "columns features"], out: Block) -> Block:
         left = self.scale * left
         left[:, -1] *= -self.dim
-        return torch.mm(left, right.T, out=out)
+        return torch.mm(left, right.T, out=out).exp_()
 
 
 class _Comparisons:
@@ -279,8 +95,4 @@ class _Comparisons:
         return tokens.double()
 
     def fill(self, left: Float64[Tensor, "rows dim"], right: Float64[Tensor, "columns dim"], out: Block) -> Block:
-        return torch.mul(torch.cdist(left, right, p=0.0), -self.bandwidth, out=out)
-
-
-_LogKernel = _Products | _Comparisons
-"""-bandwidth * Hamming between the rows of two sets, from features of each row."""
+        return torch.mul(torch.cdist(left, right, p=0.0), -self.bandwidth, out=out).exp_()
