@@ -126,6 +126,16 @@ def test_a_picture_is_turned_as_the_camera_says(turned, tmp_path):
     assert np.array_equal(one(saved(NOISE, tmp_path / "a.png", exif=exif)), upright)
 
 
+def test_a_large_photograph_that_is_read_in_a_part_of_its_size_is_cut_and_turned_like_any_other(tmp_path):
+    corners = np.array([[[250, 0, 0], [0, 250, 0]], [[0, 0, 250], [120, 120, 120]]], np.uint8)
+    large = np.pad(corners.repeat(800, axis=0).repeat(800, axis=1), ((0, 0), (300, 300), (0, 0)), "edge")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = one(saved(large, tmp_path / "a.jpg", quality=100, exif=exif)).astype(int)
+    apart = found[np.ix_([0, 7], [0, 7])]  # 3.5 pixels from the edges between colours; the filter reaches 3
+    assert np.abs(apart - np.rot90(corners, -1)).max() <= EDGE
+
+
 # ---- grey
 
 
