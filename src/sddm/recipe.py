@@ -75,7 +75,8 @@ class ModelConfig:
     dropout: float = 0.0
     """Share of activations dropped in training."""
     grid: tuple[int, int] | None = None
-    """Rows and columns, if the positions are an image: each position then has a vector for its row and its column."""
+    """Rows and columns, if the positions are an image: each position then has a vector for its row and its column.
+    Unless given, those of pictures, with the channels of a pixel as columns of their own."""
     film_blocks: int | None = None
     """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none. 0 stands for a
     plain readout. Unless given, 0 for ordered models and 2 for others."""
@@ -176,6 +177,8 @@ def suited(model: ModelConfig, training: TrainingConfig, data: Dataset) -> tuple
         able = model.model == "hollow" and model.process in (None, "absorbing")
         plain = training.loss is None and training.pool is None and training.noise_weight == 0
         model = replace(model, ordered=data.codec.ordered and able and plain)
+    if model.grid is None and model.model != "mlp-energy":
+        model = replace(model, grid=data.codec.usual_grid(data.length))
     usual = data.codec.usual_known(data.length)
     if training.known is None and usual is not None and training.pool is None and model.model != "mlp-energy":
         training = replace(training, known=usual)

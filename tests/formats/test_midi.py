@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from midi_files import END, chunk, midi, named, off, on, scores, track, tune
 from sddm.formats.midi import MAX_BYTES, MAX_STEPS, read_parts
 from sddm.formats.midi_writer import midi_bytes, write_midi
-from sddm.formats.parts import UnusableError, length, voices
+from sddm.formats.parts import length, voices
 from sddm.formats.score import HELD, REST, Note, notes_of, voice_names
+from sddm.formats.unusable import UnusableError
 
 
 def parts_of(content, steps_per_beat=4):

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midi_files import scores
-from sddm.formats.parts import Part, UnusableError, find_voices, length, melody, named, voices
+from sddm.formats.parts import Part, find_voices, length, melody, named, voices
 from sddm.formats.score import HELD, REST, Note, notes_of
+from sddm.formats.unusable import UnusableError
 
 
 def part(*notes, name="", drums=False, end=None):

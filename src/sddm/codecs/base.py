@@ -115,6 +115,10 @@ class Codec(Configurable, ABC):
         """What is known of rows of this length in training unless the user says it, as `--known` takes it."""
         return None
 
+    def usual_grid(self, length: int) -> tuple[int, int] | None:
+        """The rows and columns of an image that rows of this length are, if they are one, as `--grid` takes them."""
+        return None
+
     def transposed(self, tokens: Tokens, semitones: Int[Tensor, "num"]) -> Tokens:
         """Rows of music, each moved by so many semitones as far as pitches allow."""
         raise ValueError(f"transpose is for music, but the data are {type(self).__name__.lower()}. Leave it out.")
@@ -201,8 +205,15 @@ class Codec(Configurable, ABC):
         tokens = self.check(tokens)
         files = self.files_of(path, len(tokens))
         files[0].parent.mkdir(parents=True, exist_ok=True)
-        for file, rows in zip(files, tokens.split(1) if self.is_folder(path) else [tokens], strict=True):
-            self.writers()[file.suffix.lower()](rows, file)
+        if not self.is_folder(path):
+            self.writers()[path.suffix.lower()](tokens, path)
+            return
+        for file, rows in zip(files, tokens.split(1), strict=True):
+            self.write_single(rows, file)
+
+    def write_single(self, tokens: Tokens, path: Path) -> None:
+        """Write one sample to a file of a folder."""
+        self.writers()[path.suffix.lower()](tokens, path)
 
     def beside(self, path: Path) -> list[Path]:
         """What `write_beside` writes beside this file."""

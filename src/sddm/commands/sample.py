@@ -54,8 +54,8 @@ class SampleCommand:
     """Seed of the samples."""
     condition: Path | None = None
     """A file with what is known of the samples and blanks elsewhere: one row for all samples, or a row for each. Blank
-    is -1 in arrays, '_' in lines of text, an empty field in tables. Or a MIDI file, of which --give, --fill and
-    --keep-voice say what is kept."""
+    is -1 in arrays, '_' in lines of text, an empty field in tables, a fully transparent pixel in pictures. Or a MIDI
+    file, of which --give, --fill and --keep-voice say what is kept."""
     give: int | None = None
     """Music: keep the first so many steps of the condition, and generate what follows."""
     fill: str | None = None
@@ -72,7 +72,8 @@ class SampleCommand:
     """Number of positions, for a model that takes any."""
     out: Path | None = None
     """File for the samples; its ending chooses the format (.npy, .txt, .csv, .parquet, .mid and .wav for music, .png).
-    Without an ending: a folder with a .mid file for each sample. Printed if not given."""
+    Without an ending: a folder with a .mid file for each sample of music, and a .png file for each picture; a .png file
+    of pictures is a sheet with all of them. Printed if not given."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the file if it exists, or the folder if it holds nothing but samples."""
     batch_size: int = 256

@@ -14,11 +14,13 @@ import torch
 
 from sddm import _checks
 from sddm.codecs import Encoded, Points, file_readers, folder_readers
+from sddm.data.cifar import official_cifar10
 from sddm.data.dataset import Dataset
 from sddm.data.leaks import with_variants
 from sddm.data.music import is_paper_array, paper_array
 from sddm.data.published import PUBLISHED
 from sddm.data.toys import DENSITIES, Toy
+from sddm.formats.cifar import is_cifar
 from sddm.formats.text import readable
 
 TOY_POINTS = 100_000
@@ -47,6 +49,15 @@ class Reading:
     pitch, as in the paper."""
     scramble: bool = False
     """Music: number the pitches in a fixed random order, as in the paper, so that a model cannot use their order."""
+    size: int | None = None
+    """Pictures: cut the largest square from the middle and scale it to this many pixels a side. Unless given, pictures
+    of a folder get 32, or fewer if half of them are smaller; others stay as they are."""
+    levels: int | None = None
+    """Pictures: how many values a channel of a pixel has; 256 unless given."""
+    grey: bool = False
+    """Pictures: read them in grey."""
+    test: bool = False
+    """CIFAR-10 from a folder or an archive: the pictures to test on, instead of those to train on."""
 
     @property
     def given(self) -> dict[str, Any]:
@@ -72,9 +83,11 @@ def load(source: str | Path, *, rows: int | None = None, seed: int = 0, **option
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
     read = _reader(Path(source), seed)
     options = Reading(**options).given | ({} if rows is None else {"rows": rows})
+    readers = {**file_readers(), **folder_readers()}
     for name, value in options.items():
-        endings = ", ".join(ending for ending, reader in file_readers().items() if _takes(reader, name))
-        sets = [known for known, reader in PUBLISHED.items() if _takes(reader, name)]
+        endings = ", ".join(ending for ending, reader in readers.items() if _takes(reader, name))
+        others = {**PUBLISHED, "the official files of CIFAR-10": official_cifar10}
+        sets = [known for known, reader in others.items() if _takes(reader, name)]
         able = " and ".join([f"{endings} files"] * bool(endings) + [", ".join(sets)] * bool(sets))
         _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
@@ -95,10 +108,16 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
         return partial(published, seed=_checks.whole(seed, "seed", 0)) if _takes(published, "seed") else published
     if is_paper_array(path):
         return partial(paper_array, path)
+    if is_cifar(path):
+        return partial(official_cifar10, path)
     if os.path.isdir(path):  # also False if the name is too long
         return _reader_of_folder(path)
     readable(path, f"The toys are {', '.join(DENSITIES)}; published sets are {', '.join(PUBLISHED)}.")
     ending, readers = path.suffix.lower(), file_readers()
+    _checks.require(
+        ending in readers or ending not in folder_readers(),
+        f"{str(path)!r} is one sample, but a data set has many. Name a folder of {ending} files.",
+    )
     _checks.require(
         ending in readers,
         f"{str(path)!r} ends in {ending!r}, but data are read from files that end in {', '.join(readers)}.",

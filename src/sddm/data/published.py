@@ -8,6 +8,7 @@
 | melodies | 256 sixteenths of a folk tune | 256 | 129 |
 | chorales | 64 sixteenths of a chorale by Bach, in four voices | 256 | 129 |
 | alarm | a patient, drawn from a Bayesian network whose law is known | 37 | 2 to 4 |
+| cifar10, cifar10-test | a picture of 32 x 32 pixels, to train on and to test on | 3,072 | 256 |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from sddm import _checks
 from sddm.codecs import Characters, Columns, Encoded
 from sddm.data.bayesian import BayesianNetwork
+from sddm.data.cifar import cifar10, cifar10_test
 from sddm.data.music import chorales, melodies
 from sddm.data.music_corpus import COLLECTIONS
 from sddm.data.packages import Package
@@ -98,5 +100,8 @@ PUBLISHED: dict[str, Callable[..., Encoded]] = {
     "melodies": melodies,
     "chorales": chorales,
     "alarm": alarm,
+    "cifar10": cifar10,
+    "cifar10-test": cifar10_test,
 }
-"""The sets by name. A function takes what `load` passes on: `rows`, `window` or `seed`, if it has such an argument."""
+"""The sets by name. A function takes what `load` passes on: `rows`, `window`, `seed` or
+`size`, if it has such an argument."""

@@ -1,1 +1,1 @@
-"""Files as arrays, text and tables, both ways; Bayesian networks; collections of tunes."""
+"""Files as arrays, text and tables, both ways; Bayesian networks; collections of tunes; music; pictures."""

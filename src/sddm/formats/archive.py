@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
-from sddm.formats.parts import UnusableError
+from sddm.formats.unusable import UnusableError
 
 MAX_MEMBERS = 10_000
 MAX_TOTAL = 500_000_000

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sddm import _checks
-from sddm.formats.parts import Part, UnusableError
+from sddm.formats.parts import Part
 from sddm.formats.score import Note
+from sddm.formats.unusable import UnusableError
 
 MAX_BYTES = 10_000_000
 MAX_TRACKS = 256

@@ -10,17 +10,10 @@ import numpy as np
 from jaxtyping import Int64, Integer
 
 from sddm.formats.score import Note, Score, from_notes, voice_names
+from sddm.formats.unusable import UnusableError
 
 MELODIES = ("melody", "vocal", "lead", "solo", "sing")
 """What the names of tracks that hold a melody often contain."""
-
-
-class UnusableError(ValueError):
-    """A file of music that cannot be used. `reason` says why in a few words, the same for all files of the kind."""
-
-    def __init__(self, reason: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
 
 
 class Part(NamedTuple):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +12,9 @@ from jaxtyping import Integer
 
 from sddm.formats.archive import members
 from sddm.formats.midi import MAX_BYTES, read_parts
-from sddm.formats.parts import Part, UnusableError, melody, voices
+from sddm.formats.parts import Part, melody, voices
 from sddm.formats.score import HELD, PITCHES, REST, Score, sounding
+from sddm.formats.unusable import LeftOut, UnusableError
 
 ENDINGS = (".mid", ".midi")
 Named = tuple[str, bytes | UnusableError]
@@ -22,7 +22,7 @@ Named = tuple[str, bytes | UnusableError]
 
 
 @dataclass
-class Kept:
+class Kept(LeftOut):
     """How many files gave how many windows, and what was left out."""
 
     files: int = 0
@@ -33,21 +33,6 @@ class Kept:
     """Windows without a note, left out."""
     empty: int = 0
     """Notes of no length, left out."""
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Files, by reason."""
-    examples: dict[str, str] = field(default_factory=dict)
-    """The first file left out for each reason."""
-
-    def leave_out(self, name: str, reason: str) -> None:
-        self.left_out[reason] += 1
-        self.examples.setdefault(reason, name)
-
-    @property
-    def reasons(self) -> str:
-        """Why files were left out, the most frequent reason first."""
-        return ", ".join(
-            f"{number} {reason} (such as {self.examples[reason]!r})" for reason, number in self.left_out.most_common()
-        )
 
     @property
     def whole(self) -> bool:
