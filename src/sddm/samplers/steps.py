@@ -23,11 +23,9 @@ class ReverseStep(Protocol):
 
     def check(self, diffusion: Diffusion) -> None:
         """Say in a sentence why this step cannot sample this diffusion, if so."""
-        ...
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         """Draw x_s given x_t, which the query holds."""
-        ...
 
 
 @runtime_checkable
@@ -36,11 +34,9 @@ class OwnStart(Protocol):
 
     def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
         """What sampling starts from; settled positions hold what they hold in the query."""
-        ...
 
     def usual_steps(self, length: int) -> int:
         """How many steps to take if no number is given."""
-        ...
 
 
 class OneDraw(ABC):

@@ -64,9 +64,7 @@ def train(
         check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
         data = Epochs(data, config.pool or config.batch_size, config.seed)
     if config.transpose:
-        data = transposed(
-            data, diffusion.codec or Integers(diffusion.process.num_states), config.transpose, config.seed
-        )
+        data = transposed(data, codec_of(diffusion), config.transpose, config.seed)
     learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
     trained: Diffusion = learn(
         learner,
