@@ -59,20 +59,17 @@ class Learning(Experiment[Row]):
     def source(self, column: str) -> Corpus:
         return corpus(column)
 
-    def recipe(self, cell: Cell) -> Any:
-        return self._timed(cell)
-
     def cells(self) -> list[Cell]:
         return [cell for cell in super().cells() if cell.row != SMALLER or cell.column == "alarm"]
 
-    def _timed(self, cell: Cell) -> Timed:
+    def recipe(self, cell: Cell) -> Timed:
         """The row's system with the column's minutes."""
         system = self.rows[cell.row].system
         assert isinstance(system, Timed)
         return system.lasting(LONGER.get(cell.column, 1) * system.minutes)
 
     def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
-        system, source = self._timed(cell), self.source(cell.column)
+        system, source = self.recipe(cell), self.source(cell.column)
         training = folder.parent / slug(f"{system.training}/{cell.column}-{seed}")
         drawn = system.draw(source, SAMPLED if _of_molecules(cell.column) else FEW_SAMPLES, seed, training)
         folder.mkdir(parents=True, exist_ok=True)
