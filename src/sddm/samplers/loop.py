@@ -31,7 +31,7 @@ BATCH_ELEMENTS = 1 << 24
 STEPS = 100
 """How many steps are taken if no number is given."""
 ROWS, ROWS_ON_CPU = 4096, 1024
-"""It also holds at most this many samples: a CPU is faster with a batch that stays in its cache."""
+"""The default batch also holds at most this many samples: a CPU is faster with a batch that fits into its cache."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class ReverseStep(Protocol):
     """A step of the reverse process. To add one: a small class like those below, and one line in `SAMPLERS`."""
 
     def check(self, diffusion: Diffusion) -> None:
-        """Say in a sentence why this step cannot sample this diffusion, if so."""
+        """Raise a ValueError if this step cannot sample this diffusion."""
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         """Draw x_s given x_t, which the query holds."""
@@ -44,7 +44,7 @@ class OneDraw(ABC):
 
     @abstractmethod
     def check(self, diffusion: Diffusion) -> None:
-        """Say in a sentence why this step cannot sample this diffusion, if so."""
+        """Raise a ValueError if this step cannot sample this diffusion."""
 
     @abstractmethod
     def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:

@@ -27,7 +27,7 @@ from sddm.training.optimizers import OPTIMIZERS
 class Descent(Learner):
     """A learner whose loss is a mean over the rows of a batch.
 
-    It shares the rows out between processes (DDP or FSDP) and computes them in `accumulate` pieces, clips the gradient,
+    It divides the rows between processes (DDP or FSDP), computes them in `accumulate` pieces, clips the gradient,
     sets the learning rate, makes the step of the optimizer and moves the average of the weights.
     """
 
