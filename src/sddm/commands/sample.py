@@ -113,9 +113,8 @@ def run(command: SampleCommand) -> None:
     )
     if command.out is not None:
         codec.check_ending(command.out, command.many)
-        if not codec.is_folder(command.out):
-            runs.check_file_place(command.out)
-        runs.check_place(command.out)
+        check = runs.check_place if codec.is_folder(command.out) else runs.check_file_place
+        check(command.out)
     processes = accelerator()
     with noticing_lost_processes(), _place(command, codec, processes) as folder:
         diffusion = diffusion.to(processes.device)
