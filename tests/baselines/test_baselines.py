@@ -1,10 +1,10 @@
-"""What holds for every baseline: it learns, it can be stopped and go on, it repeats itself."""
+"""What holds for every baseline: it repeats itself. Stopping and going on is in tests/training/test_learners.py."""
 
 import pytest
 import torch
 
 from sddm.baselines import ALOE, BASELINES, EBGFN, PCD
-from sddm.training import RunConfig, checkpoints, learn
+from sddm.training import RunConfig, learn
 from sddm.training.batches import generator_of
 
 TINY = {
@@ -35,17 +35,6 @@ def equal(one, other):
 
 def test_all_of_them_are_tested():
     assert TINY.keys() == BASELINES.keys()
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_training_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name, tmp_path):
-    straight, first, second = (built(name) for _ in range(3))
-    learn(straight, rows, RunConfig(8, seed=3), progress=False)
-    learn(first, rows, RunConfig(5, seed=3), out=tmp_path, resume=True, progress=False)
-    learn(second, rows, RunConfig(8, seed=3), out=tmp_path, resume=True, progress=False)
-    assert equal(state(straight), state(second))
-    assert not equal(state(straight), state(first))
-    assert checkpoints.newest(tmp_path / "checkpoints").step == 8
 
 
 @pytest.mark.parametrize("name", TINY)

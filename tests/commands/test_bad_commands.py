@@ -282,7 +282,7 @@ SAMPLING = [
             ("seed", 2**64, r"seed must be at most 9223372036854775807"),
             ("batch-size", "0", r"batch_size must be at least 1"),
             ("length", "0", r"length must be at least 1"),
-            ("length", "4", r"length is 4, but the model was built for 5 positions\. Leave out --length"),
+            ("length", "4", r"length is 4, but the model was built for 5 positions\. Leave out length"),
             ("length", BIG, r"length must be at most 65536"),
             ("condition", "nowhere.txt", r"There is no file 'nowhere\.txt'\. Name a file with what is known"),
             ("condition", "empty.txt", r"'empty\.txt' is empty"),
@@ -314,8 +314,8 @@ SAMPLING = [
     row("unknown column", "sample table --condition taste.csv", r"a column 'taste', which the data do not have"),
     row("unknown value", "sample table --condition green.csv", r"no value 'green'\. Its values are 'blue', 'red'"),
     row("analytical without x0", "sample explicit --sampler analytical", r"needs a model that predicts x0.* Use Euler"),
-    row("any length", "sample any-length", r"length must be given: .* Pass --length"),
-    row("prefix of any length", "sample any-length --prefix 0", r"length must be given: .* Pass --length"),
+    row("any length", "sample any-length", r"length must be given: .* Pass length"),
+    row("prefix of any length", "sample any-length --prefix 0", r"length must be given: .* Pass length"),
     row("no such run", "sample nowhere", r"There is no run 'nowhere'\. Name the folder that `sddm train` printed"),
     row("no such run beside others", "sample ./nowhere", r"There is no run '\./nowhere'\. Name the folder"),
     row("slip in runs/", "sample runs/liness", r"There is no run 'runs/liness'\. Name the folder"),
@@ -509,7 +509,8 @@ def test_a_batch_that_the_processes_cannot_share_is_refused(workplace, capsys, m
     monkeypatch.setenv("WORLD_SIZE", "3")
     said = refused(shlex.split(f"{TRAIN} --accumulate 2"), capsys, workplace)
     assert said == (
-        "sddm: batch_size is 8, which 3 processes cannot share out evenly in 2 pieces each. Choose a multiple of 6.\n"
+        "sddm: A batch has 8 rows, which 3 processes cannot share out evenly in 2 pieces each. Choose a "
+        "batch_size that is a multiple of 6.\n"
     )
 
 

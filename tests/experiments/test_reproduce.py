@@ -122,19 +122,27 @@ def test_tables_are_markdown():
 # ---- the seven densities -------------------------------------------------------------------------------------------
 
 
+SMALLER = {
+    "PCD": {"chains": 16, "sampling_moves": 8},
+    "ALOE+": {"dual_width": 16, "energy_width": 16},
+    "EB-GFN": {"policy_width": 16, "energy_width": 16},
+}
+
+
 def shrunk(row):
     system = row.system
     if isinstance(system, Diffused):
         tiny = {"steps": 3, "batch_size": 4, "pool": 8}
         system = Diffused(system.recipe.but(training=tiny, sampling={"steps": 2}))
     elif isinstance(system, Compared):
-        system = replace(system, steps=3, batch_size=4)
+        system = replace(system, steps=3, batch_size=4, settings={**system.settings, **SMALLER[system.system]})
     return Measured(system, many=16, samples=8, repeats=2, held_out=4)
 
 
 @pytest.fixture
 def tiny(monkeypatch):
     small = {name: shrunk(row) for name, row in synthetic.small().items()}
+    monkeypatch.setattr(densities, "BOUND_TIMES", 8)
     monkeypatch.setitem(synthetic.SCALES, "small", lambda: small)
     return small
 
@@ -289,7 +297,7 @@ def test_values_are_named_once_with_all_that_have_them():
 
 @pytest.mark.parametrize(("name", "x"), [("steps", "steps"), ("training", "training_seconds")])
 def test_a_curve_is_one_system_under_many_settings(tmp_path, tiny, monkeypatch, name, x):
-    monkeypatch.setitem(curves.NUMBERS, "small", (2, 100))
+    monkeypatch.setitem(curves.NUMBERS, "small", (2, 5))
     monkeypatch.setitem(curves.TRAININGS, "small", {"energy MLP": (1, 2, 3), "masked transformer": (1, 2)})
     monkeypatch.setattr(curves, "STEPS_SAMPLES", 16)
     monkeypatch.setitem(curves.TRAINING_SAMPLES, "small", 16)

@@ -91,7 +91,7 @@ def test_a_text_names_each_rule():
     ("options", "sentence"),
     [
         ({"known": "suffix"}, "known must be one of nothing, prefix, spans, scattered, mask, but it is 'suffix'"),
-        ({"known": "prefix:1:2:3"}, "known is 'prefix:1:2:3', which is more, less or other than prefix needs"),
+        ({"known": "prefix:1:2:3"}, "known is 'prefix:1:2:3', but prefix takes other numbers"),
         ({"known": "prefix:x"}, "known is 'prefix:x'"),
         ({"known": "prefix:5:2"}, "most of a known prefix must be at least 5, but it is 2"),
         ({"known": "spans:1"}, "pieces of known spans must be at least 2, but it is 1"),
@@ -101,7 +101,7 @@ def test_a_text_names_each_rule():
         ({"known": "prefix+spans@0"}, "a weight after @ must be a number above 0"),
         ({"known": "prefix@much"}, "a weight after @ must be a number above 0"),
         ({"known": "prefix", "pool": 64}, "pool: its targets are for whole rows. Leave out known, or the pool"),
-        ({"times": "grid"}, "times is 'grid', which is more, less or other than grid needs"),
+        ({"times": "grid"}, "times is 'grid', but grid takes other numbers"),
         ({"times": "grid:0"}, "number of times must be at least 1, but it is 0"),
         ({"times": "uniform:1"}, r"The lowest time must lie in \[0, 1\), but it is 1"),
         ({"decay": "step"}, "decay must be one of cosine, linear, constant, but it is 'step'"),

@@ -43,7 +43,7 @@ class ALOE(Baseline):
 
     length: D, the number of bits.
     energy_width: width of the energy's three hidden layers.
-    dual_width: width of both networks of the dual sampler. ALOE+ is ALOE with one well above the energy's.
+    dual_width: width of both networks of the dual sampler. In ALOE+ it is well above that of the energy.
     max_edits: the most edits that the dual sampler makes.
     inverse_stop: the probability with which the inverse proposal stops before each further edit.
     trajectories: K, inverse trajectories a row.

@@ -1,4 +1,4 @@
-"""The left-to-right model: what most people would take instead of a diffusion for a sequence.
+"""The left-to-right model, which is the usual alternative to a diffusion of sequences.
 
     p(x) = prod_d p(x^d | x^{<d})
 

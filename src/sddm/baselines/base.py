@@ -49,7 +49,7 @@ class Baseline(nn.Module, Learner):
 
     @abstractmethod
     def _drawn(self, rows: Int[Tensor, "rows"], generator: torch.Generator) -> Int[Tensor, "rows dim"]:
-        """The samples of these numbers."""
+        """The samples with these numbers, from 0 to num - 1."""
 
     def _descend(self, loss: Float[Tensor, ""], rate: float = 1.0, clip: float | None = None) -> None:
         """One step of every optimizer, at this share of its learning rate; clip: the largest norm of its gradient."""

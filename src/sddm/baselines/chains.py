@@ -4,7 +4,7 @@ A chain moves at the times 1/N, 2/N, ..., 1 only. At time t it has made floor(N 
 
     P_{s->t} = Q_{floor(N s) + 1} ... Q_{floor(N t)}.
 
-So what the library does with a process is what D3PM does with its chain. The uniform and the absorbing chain are the
+So the library can treat a chain of D3PM as a process. The uniform and the absorbing chain are the
 processes of the same name on a clock that jumps, because all their matrices are functions of the share of the data
 that is left. The matrices of the Gaussian chain do not commute, and their products are looked up.
 

@@ -57,8 +57,8 @@ class EBGFN(Baseline):
     data_share: alpha, the weight of trajectories from data in the balance; that of trajectories of P_F is the rest. The
         commands that the authors released have 0.5 throughout; with 1, as the published runs are described, P_F is
         never corrected on its own trajectories. docs/densities.md has the figures of both.
-    energy_rate, policy_rate, partition_rate: Adam's rates for f, for the policies and for log Z, one number that has a
-        long way to go.
+    energy_rate, policy_rate, partition_rate: Adam's learning rates for f, for the policies and for log Z, a single
+        number that has to change much.
     decay_steps: the rates fall to 0 along half a cosine in this many steps; None keeps them constant.
     averaging: decay of the moving average of the policies, from which samples come.
 

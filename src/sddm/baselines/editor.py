@@ -57,7 +57,8 @@ class Draft(nn.Module):
     sees only the positions before it.
 
     Hidden layers have D blocks of `units`, and block d is a function of x^{<d}. So one pass gives log q_0 of whole
-    rows. A draw goes through the positions in order and computes at each only its blocks: in all the work of one pass.
+    rows. A draw goes through the positions in order and computes
+    only the blocks of each: together this is the work of one pass.
     """
 
     def __init__(self, length: int, units: int) -> None:

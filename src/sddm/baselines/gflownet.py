@@ -3,12 +3,13 @@
     s_0 = all void  ->  s_1  ->  ...  ->  s_D = x            each position is void, 0 or 1
 
 P_F(s_i | s_{i-1}) picks a void position and its bit, P_B(s_{i-1} | s_i) a filled position to empty. So a trajectory is
-a row x and the order in which its positions were filled. With a number Z and a reward R(x), balance on a trajectory,
+a row x and the order in which its positions were filled. Let Z be a number and R(x) a reward. A trajectory is balanced
+if
 
-    Z prod_i P_F(s_i | s_{i-1}) = R(x) prod_i P_B(s_{i-1} | s_i),
+    Z prod_i P_F(s_i | s_{i-1}) = R(x) prod_i P_B(s_{i-1} | s_i).
 
-if it holds on all of them, makes P_F end in x with probability R(x) / Z: sum both sides over the orders; the product of
-P_B sums to 1. (Malkin, Jain, Bengio, Sun, Bengio: Trajectory Balance, 2022.)
+If all trajectories are balanced, P_F ends in x with probability R(x) / Z: this follows by summing both sides over the
+orders, since the product of P_B sums to 1. (Malkin, Jain, Bengio, Sun, Bengio: Trajectory Balance, 2022.)
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ class PCD(Baseline):
     Samples are made with the moving average of the weights, by `sampling_moves` Gibbs moves from the states of the
     chains, taken in turn. The chains have the right share of each mode, which Gibbs moves from noise reach slowly. The
     moves lead from the law of the last weights to that of the average, and separate samples of the same chain. On
-    2spirals as 32 bits, samples after 320 moves, ten a position, could not be told from those after twice as many, nor
-    from chains that started from uniform noise. Still, samples of one chain may be in the same mode: `groups` says
-    which these are, so that a metric can count the chains as the independent draws.
+    2spirals as 32 bits, samples after 320 moves, ten a position, could not be distinguished from those after twice as
+    many, nor from chains that started from uniform noise. Still, samples of one chain may be in the same mode: `groups`
+    says which these are, so that a metric can count the chains as the independent draws.
 
     width, layers: of the energy.
     chains: the number of persistent chains. More chains represent the law of the model better, but each is moved more

@@ -204,10 +204,9 @@ class Notes(Codec):
     # ---- writing
 
     def writers(self) -> Writers:
+        grid = {name: getattr(self, name) for name in ("steps_per_beat", "tempo", "beats_per_bar")}
         return {
-            ".mid": lambda tokens, path: write_midi(
-                self.decode(tokens)[0], path, self.steps_per_beat, self.tempo, self.beats_per_bar, self.voice_names
-            ),
+            ".mid": lambda tokens, path: write_midi(self.decode(tokens)[0], path, names=self.voice_names, **grid),
             **super().writers(),
             ".wav": lambda tokens, path: write_wav(self.decode(tokens)[0], path, self.steps_per_beat, self.tempo),
             ".png": lambda tokens, path: draw_roll(list(self.decode(tokens)), path, steps_per_bar=self.steps_per_bar),

@@ -105,11 +105,10 @@ class Points(Codec):
 
 
 def _scatter(points: Float64[np.ndarray, "num 2"], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import, and only pictures need it
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # slow to import, and only pictures need it
 
     figure = Figure(figsize=(4, 4), facecolor="white")
-    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    axes = figure.add_subplot()
     axes.scatter(points[:, 0], points[:, 1], s=max(0.2, min(8.0, 4_000 / len(points))), color="#22223b", linewidths=0)
     axes.set_aspect("equal")
     figure.tight_layout()

@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
-from sddm.codecs import BLANK, MAX_LENGTH, Codec, Integers
+from sddm.codecs import BLANK, MAX_LENGTH, Codec
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.conditions import Condition
@@ -28,8 +28,10 @@ from sddm.errors import BadCheckpointError
 from sddm.formats.text import readable
 from sddm.randomness import draw_seeds
 from sddm.recipe import SamplingConfig
+from sddm.samplers.loop import chosen_length
 from sddm.training.config import MAX_SEED
 from sddm.training.devices import accelerator, claimed
+from sddm.training.diffusion import codec_of
 from sddm.training.heartbeat import noticing_lost_processes
 
 MOST = {"num": 10_000_000, "seed": MAX_SEED, "length": MAX_LENGTH}
@@ -99,9 +101,9 @@ class SampleCommand:
 
 def run(command: SampleCommand) -> None:
     diffusion = runs.trained(command.run)
-    codec = diffusion.codec or Integers(diffusion.process.num_states)
+    codec = codec_of(diffusion)
     command.sampling.check(diffusion)
-    length = _length(command, diffusion)
+    length = chosen_length(diffusion, command.length)
     if command.num is None:
         alone = command.out is not None and command.out.suffix.lower() in codec.single
         command = replace(command, num=1 if alone else FEW)
@@ -112,9 +114,8 @@ def run(command: SampleCommand) -> None:
     )
     if command.out is not None:
         codec.check_ending(command.out, command.many)
-        if not codec.is_folder(command.out):
-            runs.check_file_place(command.out)
-        runs.check_place(command.out)
+        check = runs.check_place if codec.is_folder(command.out) else runs.check_file_place
+        check(command.out)
     processes = accelerator()
     with noticing_lost_processes(), _place(command, codec, processes) as folder:
         diffusion = diffusion.to(processes.device)
@@ -240,17 +241,6 @@ def _generate(
             progress=None if alone and not quiet else False,
         )
         parts.write(rows, tokens.cpu())
-
-
-def _length(command: SampleCommand, diffusion: Diffusion) -> int:
-    length = command.length or diffusion.length
-    if length is None:
-        raise ValueError("length must be given: this model takes sequences of any length. Pass --length.")
-    _checks.require(
-        diffusion.length in (None, length),
-        f"length is {length}, but the model was built for {diffusion.length} positions. Leave out --length.",
-    )
-    return length
 
 
 def _condition(command: SampleCommand, diffusion: Diffusion, codec: Codec, length: int) -> tuple[Condition | None, int]:

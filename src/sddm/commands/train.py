@@ -19,6 +19,7 @@ from sddm.errors import StoppedError
 from sddm.fit import few_positions
 from sddm.recipe import ModelConfig, suited
 from sddm.training import TrainingConfig, train
+from sddm.training.descent import share_of
 from sddm.training.devices import accelerator, check_alike, claimed, on_main
 from sddm.training.diffusion import check_config
 from sddm.training.heartbeat import noticing_lost_processes
@@ -62,13 +63,7 @@ def run(command: TrainCommand) -> None:
     diffusion = architecture.build(rows, seed)
     training = few_positions(diffusion, training)
     check_config(training, diffusion, data.length)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    shares = processes * training.accumulate
-    _checks.require(
-        training.batch_size % shares == 0,
-        f"batch_size is {training.batch_size}, which {processes} processes cannot share out evenly in "
-        f"{training.accumulate} pieces each. Choose a multiple of {shares}.",
-    )
+    share_of(training.batch_size, int(os.environ.get("WORLD_SIZE", "1")), training.accumulate)
     folder = command.folder()
     runs.check_place(folder)
     _checks.require(not folder.is_file(), f"{str(folder)!r} is a file. Name a folder for the run with --out.")

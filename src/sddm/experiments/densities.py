@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sddm.data import Toy
 from sddm.diffusion import Diffusion
-from sddm.experiments.experiment import Experiment, Row, with_error
+from sddm.experiments.experiment import Experiment, Row, estimated, with_error
 from sddm.experiments.systems import Drawn, Source
 from sddm.likelihood import bound
 from sddm.metrics import cell_distance, hamming_mmd
@@ -101,4 +101,4 @@ def _bound(drawn: Drawn, toy: Toy, num: int, seed: int) -> dict[str, float]:
         return {}
     held_out = toy.tokens(num, generator_of(seed, "held out", 0))
     nats = bound(drawn.model, held_out, BOUND_TIMES, generator=generator_of(seed, "bound", 0)).nats
-    return {"nats": float(nats.mean()), "nats_standard_error": float(nats.std() / len(nats) ** 0.5)}
+    return estimated("nats", nats)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from jaxtyping import Float64
+from torch import Tensor
+
 from sddm import _files
 from sddm.experiments.systems import Drawn, Source, System
 
@@ -95,6 +98,11 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with a header."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def estimated(name: str, values: Float64[Tensor, "num"]) -> dict[str, float]:
+    """The mean of independent values and its standard error, as figures of a cell."""
+    return {name: float(values.mean()), f"{name}_standard_error": float(values.std() / len(values) ** 0.5)}
 
 
 def with_error(value: float, error: float, digits: int = 3) -> str:

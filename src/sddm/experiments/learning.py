@@ -21,7 +21,7 @@ from sddm import _files
 from sddm.baselines import Autoregressive
 from sddm.diffusion import Diffusion
 from sddm.experiments.corpora import CORPORA, Corpus, corpus
-from sddm.experiments.experiment import SAMPLES, Cell, Experiment, Row, markdown, slug, with_error
+from sddm.experiments.experiment import SAMPLES, Cell, Experiment, Row, estimated, markdown, slug, with_error
 from sddm.experiments.pictures import progress_curves
 from sddm.experiments.systems import Drawn, Source
 from sddm.experiments.timed import LeftToRight, Timed, TimedDiffusion
@@ -59,20 +59,17 @@ class Learning(Experiment[Row]):
     def source(self, column: str) -> Corpus:
         return corpus(column)
 
-    def recipe(self, cell: Cell) -> Any:
-        return self._timed(cell)
-
     def cells(self) -> list[Cell]:
         return [cell for cell in super().cells() if cell.row != SMALLER or cell.column == "alarm"]
 
-    def _timed(self, cell: Cell) -> Timed:
+    def recipe(self, cell: Cell) -> Timed:
         """The row's system with the column's minutes."""
         system = self.rows[cell.row].system
         assert isinstance(system, Timed)
         return system.lasting(LONGER.get(cell.column, 1) * system.minutes)
 
     def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
-        system, source = self._timed(cell), self.source(cell.column)
+        system, source = self.recipe(cell), self.source(cell.column)
         training = folder.parent / slug(f"{system.training}/{cell.column}-{seed}")
         drawn = system.draw(source, SAMPLED if _of_molecules(cell.column) else FEW_SAMPLES, seed, training)
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,15 +89,15 @@ class Learning(Experiment[Row]):
         test = source.test.tokens[:]
         figures: dict[str, Any] = {"marks": source.marks}
         if (exact := _exact(drawn.model, test)) is not None:
-            figures |= _mean("exact", exact)
+            figures |= estimated("exact", exact)
             if source.log_prob is not None:
-                figures |= _mean("exact_kl", exact + source.log_prob(test))
+                figures |= estimated("exact_kl", exact + source.log_prob(test))
         if isinstance(drawn.model, Diffusion):
             some = test[:BOUND_ROWS]
             nats = bound(drawn.model, some, BOUND_TIMES, generator=generator_of(seed, "bound", 0)).nats.cpu()
-            figures |= _mean("bound", nats)
+            figures |= estimated("bound", nats)
             if source.log_prob is not None:
-                figures |= _mean("bound_kl", nats + source.log_prob(some))
+                figures |= estimated("bound_kl", nats + source.log_prob(some))
         if _of_molecules(source.name):
             quality = MoleculeQuality(source.train.codec.decode(source.train.tokens[:20_000]))  # type: ignore[arg-type]
             made = quality.measure(source.train.codec.decode(drawn.tokens))  # type: ignore[arg-type]
@@ -191,10 +188,6 @@ def _exact(model: Any, rows: Int[Tensor, "num dim"]) -> Float64[Tensor, "num"] |
     if isinstance(model, Autoregressive):
         return -model.log_prob(rows).cpu()
     return in_order(model, rows).cpu() if isinstance(model, Diffusion) and model.model.ordered else None
-
-
-def _mean(name: str, values: Float64[Tensor, "num"]) -> dict[str, float]:
-    return {name: float(values.mean()), f"{name}_standard_error": float(values.std() / len(values) ** 0.5)}
 
 
 def tables(

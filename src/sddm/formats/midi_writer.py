@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sddm import _checks
 from sddm.formats.midi import (
@@ -76,17 +77,9 @@ def check_tempo(tempo: float) -> float:
     return float(tempo)
 
 
-def write_midi(
-    score: Score,
-    path: Path,
-    steps_per_beat: int = 4,
-    tempo: float = 120.0,
-    beats_per_bar: int = 4,
-    names: Sequence[str] | None = None,
-    program: int = 0,
-) -> None:
-    """Write what `midi_bytes` returns."""
-    path.write_bytes(midi_bytes(score, steps_per_beat, tempo, beats_per_bar, names, program))
+def write_midi(score: Score, path: Path, **options: Any) -> None:
+    """Write what `midi_bytes` returns; the options are its other arguments."""
+    path.write_bytes(midi_bytes(score, **options))
 
 
 def _track(events: Sequence[tuple[int, bytes]]) -> bytes:

@@ -60,15 +60,13 @@ def draw_roll(
 def _draw(
     scores: Sequence[Score], path: Path, masks: Sequence[Given | None], titles: Sequence[str], steps_per_bar: int
 ) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import, and only pictures need it
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # slow to import, and only pictures need it
 
     ranges = [_range(score) for score in scores]
     heights = [float(np.clip((high - low) * INCHES_A_SEMITONE, *HEIGHTS)) for low, high in ranges]
     width = float(np.clip(max(score.shape[1] for score in scores) * INCHES_A_STEP, *WIDTHS))
     size = (width + 0.8, sum(heights) + 0.45 * len(scores) + 0.3)
     figure = Figure(figsize=size, facecolor=PAPER, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(len(scores), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for axis, score, pitches, mask, title in zip(axes, scores, ranges, masks, titles, strict=True):
         _roll(axis, score, pitches, mask, steps_per_bar)

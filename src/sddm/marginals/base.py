@@ -57,13 +57,16 @@ class Marginals:
         return self._log_xt
 
     def unpushed(self) -> tuple[Laws, Callable[[Tensor], Tensor]]:
-        """What log_xt is made of, and how, for work on a few positions at a time: log_x0 and its push, if there are."""
+        """log_x0 and the function that makes log_xt of it, for work on a few positions at a time.
+
+        Without log_x0 these are log_xt and the identity.
+        """
         if self.log_x0 is not None and self._push is not None:
             return self.log_x0, self._push
         return self.log_xt, lambda log_xt: log_xt
 
     def require_x0(self, user: str) -> Laws:
-        """log_x0, or a sentence that says why it is needed."""
+        """log_x0; if there is none, a ValueError says that `user` needs it."""
         if self.log_x0 is None:
             raise ValueError(
                 f"{user} needs a model that predicts x0, but this one predicts x_t directly. "
@@ -82,7 +85,7 @@ class MarginalModel(nn.Module, Configurable, ABC):
     sees_own_token: bool = False
     """Whether the prediction at d does look at x_t^d, so that only the losses made for that can train it."""
     by_position: bool = False
-    """Whether an evaluation costs by the position, so that fewer positions cost less."""
+    """Whether the cost of an evaluation grows with the number of positions that are asked for."""
     takes_ahead: bool = False
     """Whether it answers queries with `ahead` itself. For any other model each position becomes a row of its own."""
     ordered: bool = False

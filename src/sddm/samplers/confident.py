@@ -5,8 +5,8 @@ t: those whose most likely value is the most probable. Positions that are drawn 
 are nearly certain, that costs little.
 
 With a step for each position the samples of an exact model have the law of the data: whichever position comes next is
-decided by what is seen already. With several positions a step, the order is no longer free of charge: the values
-that are drawn early are the likely ones of easy positions (see `results/learning`).
+decided by what is seen already. With several positions a step, the order changes the law of the samples: the
+values that are drawn early are the likely ones of easy positions (see `results/learning`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reverse jump process itself, simulated event by event: slow but exact. The other steps are judged by it.
+"""The reverse jump process itself, simulated event by event: slow but exact. The tests compare the other steps with it.
 
 Time is measured by the clock tau = B(0, t), in which the forward rates are constant. Over a stretch of the clock,
 `Process.exit_bound` bounds the rate at which the reverse process can leave each state, whatever the data. Candidate
@@ -80,7 +80,7 @@ def _stretch(diffusion: Diffusion, query: Query, clock: Tau, early: Tau, randomn
 def _thinned_jump(
     diffusion: Diffusion, query: Query, bound: Float64[Tensor, "batch dim"], u: Float64[Tensor, "batch 1"]
 ) -> Int[Tensor, "batch 1"]:
-    """At one position a row: to y with probability R(x -> y) / bound, else stay."""
+    """At one position a row: to y with probability R(x -> y) / bound, otherwise it stays."""
     here = query.here
     rates = ratios(diffusion(query).log_xt.double(), here) * diffusion.process.rates_into(here, torch.float64)
     limit = bound.gather(1, query.places)

@@ -82,7 +82,7 @@ def positions_due(process: Process, query: Query, s: Times) -> Int[Tensor, "batc
 
 
 def check_in_order(diffusion: Diffusion, user: str) -> None:
-    """Say in a sentence why a diffusion cannot be asked from left to right, if so."""
+    """Raise a ValueError if a diffusion cannot be asked from left to right."""
     _checks.require(
         isinstance(diffusion.process, Absorbing) and diffusion.model.implicit,
         f"{user} needs a model of x_0 under Absorbing noise, where MASK stands for what is not known yet, but this is "

@@ -18,7 +18,7 @@ def reverse_rates(diffusion: Diffusion, query: Query) -> AskedLaws:
     """R(x -> y at d) = Q(y, x^d) p_t(y | x^{\\d}) / p_t(x^d | x^{\\d}), with 0 at y = x^d: the reverse rates per tau.
 
     A step from t to s takes the time tau(s, t) on that clock, so that its hazards are tau(s, t) R. Times beta(t) they
-    would be rates per time, but beta changes within a step, by far where a schedule is steep.
+    would be rates per time, but beta changes within a step, and changes much where a schedule is steep.
     """
     return diffusion.process.times_rates_into(ratios(diffusion(query).log_xt, query.here), query.here)
 

@@ -31,7 +31,7 @@ BATCH_ELEMENTS = 1 << 24
 STEPS = 100
 """How many steps are taken if no number is given."""
 ROWS, ROWS_ON_CPU = 4096, 1024
-"""It also holds at most this many samples: a CPU is faster with a batch that stays in its cache."""
+"""The default batch also holds at most this many samples: a CPU is faster with a batch that fits into its cache."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def sample(
         _checks.instance(corrector, Corrector, "corrector")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
-    length = _choose_length(diffusion, length)
+    length = chosen_length(diffusion, length)
     if not isinstance(grid, Tensor) and not callable(grid):
         raise TypeError(
             f"grid must be a rule such as sddm.samplers.uniform_in_share or a tensor of times, "
@@ -226,14 +226,15 @@ def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseSt
     return sampler
 
 
-def _choose_length(diffusion: Diffusion, length: int | None) -> int:
+def chosen_length(diffusion: Diffusion, length: int | None) -> int:
+    """The number of positions of a sample: that of the model, or the given one if the model takes any."""
     if length is None:
         if diffusion.length is None:
-            raise ValueError("length must be given: this model takes sequences of any length.")
+            raise ValueError("length must be given: this model takes sequences of any length. Pass length.")
         return diffusion.length
     _checks.whole(length, "length", 1)
     _checks.require(
         diffusion.length in (None, length),
-        f"length is {length}, but the model was built for {diffusion.length} positions.",
+        f"length is {length}, but the model was built for {diffusion.length} positions. Leave out length.",
     )
     return length

@@ -22,12 +22,10 @@ class ReverseStep(Protocol):
     """A step of the reverse process. To add one: a small class like those below, and one line in `SAMPLERS`."""
 
     def check(self, diffusion: Diffusion) -> None:
-        """Say in a sentence why this step cannot sample this diffusion, if so."""
-        ...
+        """Raise a ValueError if this step cannot sample this diffusion."""
 
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         """Draw x_s given x_t, which the query holds."""
-        ...
 
 
 @runtime_checkable
@@ -36,11 +34,9 @@ class OwnStart(Protocol):
 
     def start(self, diffusion: Diffusion, query: Query, randomness: Randomness) -> Tokens:
         """What sampling starts from; settled positions hold what they hold in the query."""
-        ...
 
     def usual_steps(self, length: int) -> int:
         """How many steps to take if no number is given."""
-        ...
 
 
 class OneDraw(ABC):
@@ -48,7 +44,7 @@ class OneDraw(ABC):
 
     @abstractmethod
     def check(self, diffusion: Diffusion) -> None:
-        """Say in a sentence why this step cannot sample this diffusion, if so."""
+        """Raise a ValueError if this step cannot sample this diffusion."""
 
     @abstractmethod
     def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:

@@ -28,7 +28,7 @@ NAME = re.compile(r"step-(\d{9})\.safetensors")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The number of steps made, what else is needed to go on (JSON), and the tensors."""
+    """The number of steps made, what else is needed to resume (JSON), and the tensors."""
 
     step: int
     state: dict[str, Any]
@@ -43,7 +43,7 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write a checkpoint and keep no more than `keep`, the newest ones up to this step.
 
-    Later ones are of a run that was started anew in the same folder, or are broken.
+    Checkpoints of later steps are deleted too: they belong to an earlier run in the same folder, or are damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = json.dumps({"step": checkpoint.step, **checkpoint.state}, sort_keys=True)
@@ -91,7 +91,7 @@ def paths(folder: Path) -> list[Path]:
 
 
 def tensors_of(learner: Learner) -> dict[str, Tensor]:
-    """The state of a learner, each tensor whole. All processes have to ask."""
+    """The state of a learner, each tensor whole. All processes have to call this together."""
     module = learner.module
     tensors = {f"weights.{name}": whole(value.detach()) for name, value in module.state_dict().items()}
     if learner.average is not None:
@@ -105,7 +105,7 @@ def tensors_of(learner: Learner) -> dict[str, Tensor]:
 
 
 def averaged_weights(learner: Learner) -> dict[str, Tensor]:
-    """The averaged parameters by name, each whole. All processes have to ask."""
+    """The averaged parameters by name, each whole. All processes have to call this together."""
     with learner.averaged():
         return {name: whole(weight.detach()).cpu().clone() for name, weight in learner.module.named_parameters()}
 

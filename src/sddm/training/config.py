@@ -24,7 +24,7 @@ MAX_BATCH_SIZE = 1_000_000
 CHANGEABLE = frozenset(
     {"steps", "accumulate", "bf16", "compile", "shard", "log_every", "evaluate_every", "save_every", "keep"}
 )
-"""What may change when a run goes on: how far it goes, how it is computed, and what it writes."""
+"""The options that may change when a run is resumed: its number of steps, how it is computed, and what it writes."""
 MAX_SEED = 2**63 - 1
 """The largest seed; torch's generators take no more than 64 bits."""
 
@@ -62,7 +62,7 @@ class RunConfig:
 
     @property
     def lasting(self) -> dict[str, Any]:
-        """The options that cannot change when a run goes on."""
+        """The options that cannot change when a run is resumed."""
         return {name: value for name, value in asdict(self).items() if name not in CHANGEABLE}
 
 
@@ -80,20 +80,20 @@ class TrainingConfig(RunConfig):
     warmup: float = 0.02
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = 1e-6
-    """Share of the weights that a step at learning rate 1 would take away."""
+    """Each step reduces the weights by this share times the learning rate."""
     clip: float = 5.0
     """The gradient is scaled down to this norm where it is larger."""
     ema: float = 0.999
     """Decay of the moving average of the weights, which is what training returns."""
     ema_share: float = 0.1
-    """The average reaches back over no more than about this share of the steps; up to 0.5 removes more noise."""
+    """The average covers at most about this share of the steps so far; larger values, up to 0.5, remove more noise."""
     known: str | None = None
-    """What is known of each row, so that the model learns the rest given that: nothing (the default, but of music any
-    prefix and any spans), prefix (:32 fixes its length,
-    :8:64 its range), spans (:5 pieces, every other one known), scattered (:0.3 of the positions), mask:0-31,48. Several
-    are a mixture: nothing@2+prefix+spans, where nothing counts twice."""
+    """What is known of each row, so that the model learns the rest given that: nothing (the default, except for music,
+    where it is a mixture with prefix and spans), prefix (:32 fixes its length, :8:64 its range), spans (:5 pieces,
+    every other one known), scattered (:0.3 of the positions), mask:0-31,48. Several are a mixture:
+    nothing@2+prefix+spans, where nothing counts twice."""
     transpose: int = 0
-    """Of music: every row is moved by up to this many semitones, drawn anew each time, in training only."""
+    """Music: in training, each row is moved up or down by a random number of semitones, at most this many."""
     loss: LossName | None = None
     """What is minimised; by default conditional-ratio-matching or, for a model that sees its own token,
     denoising-cross-entropy. mdlm, udlm and score-entropy are as other papers state them."""
@@ -157,7 +157,7 @@ class TrainingConfig(RunConfig):
 
     @property
     def lasting(self) -> dict[str, Any]:
-        """With what stands for options that are not given."""
+        """The same, with the defaults of options that were not given."""
         usual = {"known": self.known or "nothing", "learning_rate": self.peak, "optimizer": self.optimizer or "adamw"}
         return super().lasting | usual
 

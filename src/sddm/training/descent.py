@@ -27,7 +27,7 @@ from sddm.training.optimizers import OPTIMIZERS
 class Descent(Learner):
     """A learner whose loss is a mean over the rows of a batch.
 
-    It shares the rows out between processes (DDP or FSDP) and computes them in `accumulate` pieces, clips the gradient,
+    It divides the rows between processes (DDP or FSDP), computes them in `accumulate` pieces, clips the gradient,
     sets the learning rate, makes the step of the optimizer and moves the average of the weights.
     """
 
@@ -37,7 +37,7 @@ class Descent(Learner):
         self.config = config
         self.accelerator = accelerator()
         processes = self.accelerator.num_processes
-        self._share_of(config.batch_size)
+        share_of(config.batch_size, processes, config.accumulate)
         self._result: Any = copy.deepcopy(module)
         self.device: torch.device = self.accelerator.device
         self._module = module.to(self.device)
@@ -78,7 +78,7 @@ class Descent(Learner):
         config = self.config
         # All processes draw for the whole batch and take their rows, so that their number does not matter.
         drawn = self.draw(batch, generator)
-        size = self._share_of(len(drawn))
+        size = share_of(len(drawn), self.accelerator.num_processes, config.accumulate)
         first = self.accelerator.process_index * config.accumulate
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
@@ -107,12 +107,12 @@ class Descent(Learner):
     def _mean(self, drawn: Any) -> Tensor:
         return self.losses(drawn).mean()
 
-    def _share_of(self, rows: int) -> int:
-        """How many rows a piece has."""
-        processes, pieces = self.accelerator.num_processes, self.config.accumulate
-        _checks.require(
-            rows % (processes * pieces) == 0,
-            f"A batch has {rows} rows, which cannot be shared out evenly between {processes} processes in {pieces} "
-            f"pieces each. Choose a batch_size that is a multiple of {processes * pieces}.",
-        )
-        return rows // (processes * pieces)
+
+def share_of(rows: int, processes: int, pieces: int) -> int:
+    """How many rows of a batch are in each of the pieces that each process computes one after the other."""
+    _checks.require(
+        rows % (processes * pieces) == 0,
+        f"A batch has {rows} rows, which {processes} processes cannot share out evenly in {pieces} pieces each. "
+        f"Choose a batch_size that is a multiple of {processes * pieces}.",
+    )
+    return rows // (processes * pieces)

@@ -22,7 +22,7 @@ from sddm.networks.transformer import Block
 from sddm.training.heartbeat import joining, launched
 
 LONGEST_WAIT = timedelta(hours=24)
-"""How long a process waits for the others: they live (`heartbeat` sees to that), and may sample or save for hours."""
+"""How long a process waits for the others, which may sample or save for hours. `heartbeat` notices those that ended."""
 
 
 def accelerator() -> Accelerator:
@@ -54,7 +54,7 @@ def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
 def claimed(processes: Accelerator, folder: Path | None, subject: Path | None = None) -> Iterator[None]:
     """Inside, no other job may write to a folder: the main process holds its lock for all of them.
 
-    What a job that was killed left in the folder is deleted. subject: what the lock is for, if not for the folder.
+    Temporary files that a killed job left in the folder are deleted. subject: what the lock is for, if not the folder.
     """
     with ExitStack() as stack:
 
@@ -69,7 +69,7 @@ def claimed(processes: Accelerator, folder: Path | None, subject: Path | None = 
 
 
 def check_alike(processes: Accelerator, what: dict[str, Any]) -> None:
-    """Check that all processes of a run were given the same."""
+    """Check that all processes of a run were given the same data and options."""
     if processes.num_processes == 1:
         return
     for other, theirs in enumerate(gather_object([what])):
@@ -111,7 +111,7 @@ def local_part(value: Any) -> Tensor:
 
 
 def whole(value: Any) -> Tensor:
-    """A tensor that may be split between processes, whole. All processes have to ask."""
+    """A tensor that may be split between processes, whole. All processes have to call this together."""
     return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 

@@ -31,7 +31,7 @@ from sddm.training.loop import MODEL, SAMPLES, learn
 from sddm.training.rules import Known, Nothing, TimeRule
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 128, 8
-"""How much of the held-out data an evaluation during training looks at; `sddm evaluate` looks at more."""
+"""The held-out rows, and the times of the bound, that an evaluation during training uses; `sddm evaluate` uses more."""
 
 
 def train(
@@ -64,9 +64,7 @@ def train(
         check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
         data = Epochs(data, config.pool or config.batch_size, config.seed)
     if config.transpose:
-        data = transposed(
-            data, diffusion.codec or Integers(diffusion.process.num_states), config.transpose, config.seed
-        )
+        data = transposed(data, codec_of(diffusion), config.transpose, config.seed)
     learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
     trained: Diffusion = learn(
         learner,
@@ -99,14 +97,14 @@ def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, know
         known == Nothing() or not any(isinstance(part, MLPEnergy) for part in diffusion.modules()),
         "known: an MLP energy cannot be told which positions are known. Train a transformer.",
     )
-    if config.loss is not None:  # a loss says itself what it cannot take, on a row of any tokens
+    if config.loss is not None:  # each loss checks what it needs: one row of any tokens shows it
         row = torch.zeros(1, length, dtype=torch.int64, device=diffusion.device)
         with torch.no_grad():
             LOSSES[config.loss](diffusion, row, num_positions=config.num_positions, pool=row if config.pool else None)
 
 
 def codec_of(diffusion: Diffusion) -> Codec:
-    """What the tokens of a diffusion mean: numbers, if nothing is said."""
+    """The codec of a diffusion; whole numbers if it has none."""
     return diffusion.codec or Integers(diffusion.process.num_states)
 
 
@@ -156,7 +154,7 @@ class DiffusionLearner(Descent):
         """The batch with what is known of each row."""
         if self.known == Nothing():
             return batch
-        _checks.require(batch.given is None, "known: the batches say themselves what is given. Leave out known.")
+        _checks.require(batch.given is None, "known: the batches already hold what is given. Leave out known.")
         given = self.known.draw(len(batch), batch.x0.shape[1], generator).to(batch.x0.device)
         if batch.padding is not None:  # a row whose positions are all known teaches nothing, so nothing of it is given
             given = given & ~batch.padding & ~(given | batch.padding).all(1, keepdim=True)
@@ -215,8 +213,11 @@ class DiffusionLearner(Descent):
         return self._result.codec_weights()
 
     def show(self, folder: Path, step: int) -> None:
-        """Write a few samples, as the codec of the diffusion shows them: completions of held-out rows, if the model
-        learns to complete rows, and otherwise of the classes and lengths of held-out rows, if they have any."""
+        """Write a few samples in the codec's format for previews.
+
+        If the model learns to complete rows, they are completions of held-out rows. Otherwise they have the classes and
+        the lengths of held-out rows, if there are any.
+        """
         codec = self.diffusion.codec
         if codec is None:
             return

@@ -13,7 +13,7 @@ from sddm.training.devices import local_part
 
 @torch.no_grad()
 def follow(averages: Iterable[Tensor], weights: Iterable[Tensor], steps: int, decay: float, share: float = 0.1) -> None:
-    """The update of `EMA` after this many earlier ones."""
+    """Update averages once, as `EMA` does after this many earlier updates."""
     decay = min(decay, (1 + steps) / (1 / share + steps))
     torch._foreach_lerp_(list(averages), list(weights), 1 - decay)
 
@@ -21,8 +21,8 @@ def follow(averages: Iterable[Tensor], weights: Iterable[Tensor], steps: int, de
 class EMA:
     """shadow <- decay * shadow + (1 - decay) * weight after every step.
 
-    The decay is (1 + step) / (1 / share + step) where that is smaller: the average reaches back over this share of the
-    steps so far, and the initial weights soon leave it.
+    The decay is (1 + step) / (1 / share + step) where that is smaller: the average covers this share of the steps so
+    far, and the initial weights soon have no influence.
     """
 
     def __init__(self, weights: Iterable[Tensor], decay: float, share: float = 0.1) -> None:

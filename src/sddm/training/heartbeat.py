@@ -1,9 +1,9 @@
-"""The processes of one run meet, connect and watch each other, so that none waits for ever for one that is gone.
+"""The processes of one run meet, connect and watch each other, so that none waits for ever for one that has ended.
 
-A broken connection is an error at once. A dead link or a stopped machine is only silence, in which gloo and NCCL wait
-for their timeout, and that must be long: a step may take minutes and a job of samples hours. So a thread of each
-process counts up a number in the store in which the processes met, whatever the step is busy with, and another thread
-sees whether the numbers of the others move. The first process looks at all of them, the others at the first.
+A broken connection raises an error at once. When a link is cut or a machine stops, nothing arrives any more, and gloo
+and NCCL wait for their timeout. That has to be long, as a step may take minutes and a sampling job hours. So a thread
+of each process increases a number in the shared store at regular times, also during a long step. Another thread checks
+that the numbers of the others increase. The first process watches all others, and these watch the first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sddm.errors import LostProcessError
 SILENCE = "SDDM_SILENCE"
 """The variable of the environment for the seconds of silence after which a process counts as lost."""
 BEATS = 15
-"""How often a process counts up in that time."""
+"""How often a process increases its number in that time."""
 TO_CONNECT, TO_MEET = 2, 20
 """How many times as long connecting may take, and waiting for processes that still read their data."""
 BROKEN = re.compile("gloo|nccl|connection|peer|socket|broken pipe|timed out", re.IGNORECASE)
@@ -84,9 +84,9 @@ def noticing_lost_processes() -> Iterator[None]:
 
 
 class _Watch:
-    """One thread counts up a number and reads those of the others; a second one sees whether they move.
+    """One thread increases a number and reads those of the others; a second one checks that they increase.
 
-    Where the link is dead, the first one waits in the store for ever.
+    There are two, because the first one may wait for the store for ever when the link is cut.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class _Watch:
         self.first, self.own = rank == 0, keys[rank]
         self.others = keys[1:] if self.first else keys[:1]
         self.nothing = [b""] * len(self.others)
-        self.read = [b"0", *self.nothing]  # its own number, which stands still while the store is silent, and theirs
+        self.read = [b"0", *self.nothing]  # its own number and theirs; no change while the store is silent
         self.well = False
         self.leaving = threading.Event()
         self.threads = [threading.Thread(target=target, daemon=True) for target in (self.count, self.look)]

@@ -74,4 +74,4 @@ DECAYS: dict[str, Callable[[int, int], float]] = {
     "linear": lambda step, steps: 1 - step / steps,
     "constant": lambda step, steps: 1.0,
 }
-"""The learning rate of a step after the warm-up, as a share of its peak, for so many steps after the warm-up."""
+"""The learning rate as a share of its peak, from the steps made since the warm-up and the number of all of these."""

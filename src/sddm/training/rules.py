@@ -30,7 +30,7 @@ class Known(Protocol):
     """A rule for what is known of a row."""
 
     def check(self, length: int) -> None:
-        """Say in a sentence if the rule does not fit rows of this length."""
+        """Raise a ValueError if the rule does not fit rows of this length."""
 
     def draw(self, num: int, length: int, generator: torch.Generator) -> Bool[Tensor, "num length"]:
         """The positions that are known, for each of `num` rows."""
@@ -94,7 +94,7 @@ class Spans:
 @dataclass(frozen=True)
 class Scattered:
     """Each position with probability `share`, independently; if it is not given, each row has a share of its own, drawn
-    uniformly. Where that would be all of them, one is left out."""
+    uniformly. If all positions would be known, one of them is not."""
 
     share: float | None = None
 
@@ -231,7 +231,7 @@ def from_text(text: str, table: Table[Rule], option: str) -> Rule:
     try:
         return table[name](*map(_number, arguments))
     except TypeError as error:
-        raise ValueError(f"{option} is {text!r}, which is more, less or other than {name} needs.") from error
+        raise ValueError(f"{option} is {text!r}, but {name} takes other numbers, or more or fewer of them.") from error
 
 
 def _number(text: str) -> int | float | str:
