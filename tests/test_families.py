@@ -14,15 +14,16 @@ import pytest
 import torch
 
 from enumerated import ONE_WAY, seeded
+from scripted import tiny_inception
 from sddm import Condition, Diffusion, losses, sample
-from sddm.codecs import Columns, Integers, Notes
+from sddm.codecs import Columns, Integers, Notes, Pixels
 from sddm.config import build, describe
 from sddm.diffusion import saved_types
 from sddm.experiments import EXPERIMENTS
 from sddm.experiments.runner import same_recipe
 from sddm.losses import Loss
 from sddm.marginals import MODELS, Masked
-from sddm.metrics import METRICS, MMD
+from sddm.metrics import FID, METRICS, MMD, inception
 from sddm.networks import NETWORKS, Places, Sizes
 from sddm.processes import PROCESSES, Uniform
 from sddm.query import Query
@@ -246,19 +247,22 @@ EXAMPLES = {
     "a table": (Columns(["left", "right"], [["a", "b", "c"]] * 2), 2),
     "a melody": (Notes(), 32),
     "four voices": (Notes(voices=4), 128),
+    "pictures": (Pixels(2, 2, channels=1, levels=4), 4),
 }
 """A codec, and how many positions its rows have."""
 
 
 @every(METRICS)
-def test_a_metric_is_one_finite_number_for_some_codec_whatever_the_order_of_the_rows(name):
+def test_a_metric_is_one_finite_number_for_some_codec_whatever_the_order_of_the_rows(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SDDM_CACHE", str(tmp_path))
+    monkeypatch.setenv(inception.VARIABLE, str(tiny_inception(tmp_path)))
     metric = METRICS[name]
     suited = [one for one in EXAMPLES.values() if isinstance(one[0], metric.codec) and metric.suits(one[0])]
     assert suited
     for codec, length in suited:
-        num = max(20, metric.rows)
+        num = min(40, max(20, metric.rows))  # of FID fewer than it asks for, whose noise does not matter here
         samples, data = (torch.randint(codec.num_states, (num, length), generator=seeded(seed)) for seed in (4, 5))
         values = [metric.measure(*rows, codec) for rows in ((samples, data), (samples.flip(0), data.flip(0)))]
-        first, again = (float(value.value if isinstance(value, MMD) else value) for value in values)
+        first, again = (float(value.value if isinstance(value, (MMD, FID)) else value) for value in values)
         assert math.isfinite(first)
         assert again == pytest.approx(first, rel=1e-9, abs=1e-12)
