@@ -5,6 +5,7 @@ from sddm.codecs.characters import Characters
 from sddm.codecs.columns import Columns
 from sddm.codecs.integers import Integers
 from sddm.codecs.notes import Notes
+from sddm.codecs.pixels import Pixels
 from sddm.codecs.points import GrayCode, Points
 
 CODECS: dict[str, type[Codec]] = {
@@ -13,6 +14,7 @@ CODECS: dict[str, type[Codec]] = {
     "columns": Columns,
     "points": Points,
     "notes": Notes,
+    "pixels": Pixels,
 }
 """The codecs by the names under which they are saved. What is listed here is read, written and saved."""
 
@@ -39,6 +41,7 @@ __all__ = [
     "GrayCode",
     "Integers",
     "Notes",
+    "Pixels",
     "Points",
     "file_readers",
     "folder_readers",
