@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from sddm import __version__, _checks, _files
+from sddm._pretrained import load_weights
 from sddm.data import Dataset, Reading
-from sddm.diffusion import Diffusion, load_weights
+from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
 from sddm.training import checkpoints
 from sddm.training.config import TrainingConfig
