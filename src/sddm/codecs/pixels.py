@@ -37,8 +37,8 @@ class Pixels(Codec):
         self.channels, self.levels = _checks.whole(channels, "channels", 1), _checks.whole(levels, "levels", 2, VALUES)
         _checks.require(channels in CHANNELS, f"channels must be 1 (grey) or 3 (colour), but it is {channels}.")
         self.num_states, self.length = levels, height * width * channels
-        self._levels = (np.arange(VALUES) * levels // VALUES).astype(np.uint8)
-        ends = np.searchsorted(self._levels, np.arange(levels + 1))
+        self._level_of = (np.arange(VALUES) * levels // VALUES).astype(np.uint8)
+        ends = np.searchsorted(self._level_of, np.arange(levels + 1))
         self._values = ((ends[:-1] + ends[1:] - 1) // 2).astype(np.uint8)
 
     def encode(self, values: Pictures) -> Tokens:
@@ -53,7 +53,7 @@ class Pixels(Codec):
             f"is {getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}.",
         )
         rows = values.reshape(len(values), self.length)
-        return rows if self.levels == VALUES else self._levels[rows]
+        return rows if self.levels == VALUES else self._level_of[rows]
 
     def decode(self, tokens: Tokens) -> Pictures:
         return self._values[self.check(tokens).numpy()].reshape(-1, self.height, self.width, self.channels)
