@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sddm import _checks, _pretrained
-from sddm.codecs import CODECS, Codec
+from sddm.codecs import CODECS, PARTS, Codec
 from sddm.config import build, describe
 from sddm.marginals import MODELS, MarginalModel, Marginals
 from sddm.marginals.base import one_by_one
@@ -206,7 +206,7 @@ tokens = model.sample(16, steps=100, seed=0)
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, "sizes": Sizes, "places": Places}
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, **PARTS, "sizes": Sizes, "places": Places}
 
 
 def _with_sizes(part: Any) -> Any:

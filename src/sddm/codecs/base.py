@@ -66,6 +66,8 @@ class Codec(Configurable, ABC):
     """How many samples a preview shows."""
     single: frozenset[str] = frozenset()
     """Endings of files that hold one sample. If there are any, several samples are files of a folder."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns, if the positions are a grid: a transformer that is not told otherwise knows both of each."""
     network: nn.Module | None = None
     """The network that encodes or decodes values, if there is one: saved and moved with the diffusion, not trained."""
 
