@@ -25,14 +25,14 @@ from sddm.errors import BAD_FILE_SYSTEM, BAD_USAGE, LostProcessError, RunError
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("sddm.commands.train", "TrainCommand", "train a model of your data"),
+    "sample": ("sddm.commands.sample", "SampleCommand", "generate samples from a trained model"),
+    "evaluate": ("sddm.commands.evaluate", "EvaluateCommand", "score a trained model on held-out data"),
     "train-tokenizer": (
         "sddm.commands.train_tokenizer",
         "TrainTokenizerCommand",
         "train a network that turns your pictures into tokens",
     ),
     "encode": ("sddm.commands.encode", "EncodeCommand", "turn pictures into the tokens of such a network"),
-    "sample": ("sddm.commands.sample", "SampleCommand", "generate samples from a trained model"),
-    "evaluate": ("sddm.commands.evaluate", "EvaluateCommand", "score a trained model on held-out data"),
     "reproduce": ("sddm.commands.reproduce", "ReproduceCommand", "fill a table of the paper"),
     "demo": ("sddm.experiments.demo", "DemoConfig", "train, sample, measure and draw a toy: two minutes on a laptop"),
 }
