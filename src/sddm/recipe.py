@@ -76,7 +76,7 @@ class ModelConfig:
     """Share of activations dropped in training."""
     grid: tuple[int, int] | None = None
     """Rows and columns, if the positions are an image: each position then has a vector for its row and its column.
-    Unless given, those of the codes of pictures."""
+    Unless given, those of pictures, with the channels of a pixel as columns of their own."""
     film_blocks: int | None = None
     """Residual blocks of the readout of hollow, masked and leave-one-out models; energies have none. 0 stands for a
     plain readout. Unless given, 0 for ordered models and 2 for others."""
@@ -171,14 +171,14 @@ class ModelConfig:
 
 def suited(model: ModelConfig, training: TrainingConfig, data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
     """The same options, and what was not given chosen for these data: a hollow model of text, a table or music learns
-    from left to right as well (`ordered`), ordered models are trained by Muon, models of music learn to complete it,
-    and transformers know the rows and columns of codes of pictures. docs/models.md says why."""
+    from left to right as well (`ordered`), ordered models are trained by Muon, and models of music learn to complete
+    it. docs/models.md says why."""
     if model.ordered is None:
         able = model.model == "hollow" and model.process in (None, "absorbing")
         plain = training.loss is None and training.pool is None and training.noise_weight == 0
         model = replace(model, ordered=data.codec.ordered and able and plain)
     if model.grid is None and model.model != "mlp-energy":
-        model = replace(model, grid=data.codec.grid)
+        model = replace(model, grid=data.codec.usual_grid(data.length))
     usual = data.codec.usual_known(data.length)
     if training.known is None and usual is not None and training.pool is None and model.model != "mlp-energy":
         training = replace(training, known=usual)

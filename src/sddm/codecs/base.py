@@ -66,8 +66,6 @@ class Codec(Configurable, ABC):
     """How many samples a preview shows."""
     single: frozenset[str] = frozenset()
     """Endings of files that hold one sample. If there are any, several samples are files of a folder."""
-    grid: tuple[int, int] | None = None
-    """Rows and columns, if the positions are a grid: a transformer that is not told otherwise knows both of each."""
     network: nn.Module | None = None
     """The network that encodes or decodes values, if there is one: saved and moved with the diffusion, not trained."""
 
@@ -113,6 +111,10 @@ class Codec(Configurable, ABC):
 
     def usual_known(self, length: int) -> str | None:
         """What is known of rows of this length in training unless the user says it, as `--known` takes it."""
+        return None
+
+    def usual_grid(self, length: int) -> tuple[int, int] | None:
+        """The rows and columns of an image that rows of this length are, if they are one, as `--grid` takes them."""
         return None
 
     def transposed(self, tokens: Tokens, semitones: Int[Tensor, "num"]) -> Tokens:

@@ -18,7 +18,6 @@ from sddm.formats.sheet import sheet
 from sddm.tokenizers.vqgan import VQGAN, VQGANSizes
 
 Pictures = UInt8[np.ndarray, "num height width channels"]
-OPAQUE = 255
 
 
 class Codes(Codec):
@@ -31,7 +30,6 @@ class Codes(Codec):
     """
 
     network: VQGAN
-    grid: tuple[int, int]
 
     def __init__(self, height: int, width: int, tokenizer: VQGANSizes) -> None:
         self.height, self.width = _checks.whole(height, "height", 1), _checks.whole(width, "width", 1)
@@ -52,6 +50,9 @@ class Codes(Codec):
     def length(self) -> int:
         """How many positions a picture has."""
         return self.grid[0] * self.grid[1]
+
+    def usual_grid(self, length: int) -> tuple[int, int] | None:
+        return self.grid
 
     def encode(self, values: Pictures) -> Tokens:
         shape = (self.height, self.width, self.tokenizer.channels)
@@ -98,26 +99,26 @@ class Codes(Codec):
         }
 
     def _with_holes(self, path: Path) -> Tokens:
-        """The codes of a picture. Those of patches with transparent pixels are blank, and the encoder, which sees more
-        than a patch, sees the mean colour of the others in place of these pixels."""
+        """The codes of a picture. Those of patches with fully transparent pixels are blank, and the encoder, which sees
+        more than a patch, sees the mean colour of the others in place of these pixels."""
         picture = _coloured(path, self.tokenizer.channels)
         _checks.require(
             picture.shape[:2] == (self.height, self.width),
             f"{str(path)!r} has {picture.shape[0]} x {picture.shape[1]} pixels, but the model makes pictures of "
             f"{self.height} x {self.width}. Enlarge or cut it.",
         )
-        values, opaque = picture[..., :-1], picture[..., -1] == OPAQUE
-        if not opaque.any():
+        values, seen = picture[..., :-1], picture[..., -1] > 0
+        if not seen.any():
             return torch.full((1, self.length), BLANK)
-        filled = np.where(opaque[..., None], values, values[opaque].mean(axis=0).round().astype(np.uint8))
+        filled = np.where(seen[..., None], values, values[seen].mean(axis=0).round().astype(np.uint8))
         size = self.tokenizer.factor
-        whole = opaque.reshape(self.grid[0], size, self.grid[1], size).all(axis=(1, 3))
+        whole = seen.reshape(self.grid[0], size, self.grid[1], size).all(axis=(1, 3))
         known = torch.from_numpy(whole.reshape(1, self.length))
         return self.encode(filled[None]).masked_fill(~known, BLANK)
 
 
 def _coloured(path: Path, channels: int) -> UInt8[np.ndarray, "height width channels"]:
-    """A picture's channels, and how opaque its pixels are in one more."""
+    """A picture's channels, and in one more how opaque its pixels are."""
     _checks.require(channels in (1, 3), f"Pictures of {channels} channels cannot be read from .png files.")
     try:
         with Image.open(path, formats=["PNG"]) as image:
