@@ -8,7 +8,7 @@ from sddm.codecs.integers import Integers
 from sddm.codecs.notes import Notes
 from sddm.codecs.pixels import Pixels
 from sddm.codecs.points import GrayCode, Points
-from sddm.tokenizers.vqgan import VQGANSizes
+from sddm.tokenizers.sizes import VQGANSizes
 
 CODECS: dict[str, type[Codec]] = {
     "integers": Integers,

@@ -15,7 +15,8 @@ from sddm.codecs.base import BLANK, Codec, ConditionReaders, Tokens, Writers
 from sddm.codecs.pixels import Pixels
 from sddm.formats.arrays import integers, read_array, write_array
 from sddm.formats.sheet import sheet
-from sddm.tokenizers.vqgan import VQGAN, VQGANSizes
+from sddm.tokenizers.sizes import VQGANSizes
+from sddm.tokenizers.vqgan import VQGAN
 
 Pictures = UInt8[np.ndarray, "num height width channels"]
 

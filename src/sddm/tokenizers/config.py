@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sddm import _checks
-from sddm.tokenizers.vqgan import VQGANSizes
+from sddm.tokenizers.sizes import VQGANSizes
 from sddm.training.config import RunConfig
 from sddm.training.optimizers import rate_at
 
@@ -19,7 +20,7 @@ class TokenizerConfig(RunConfig):
     """Number of training steps. The paper trains for 90 epochs of ImageNet."""
     filters: int = 64
     """Filters of the first block. 16 trains nine times as fast on a CPU, and suits small pictures."""
-    multipliers: tuple[int, ...] = (1, 2, 4)
+    multipliers: Sequence[int] = (1, 2, 4)
     """The filters of each block, in these. A code stands for a patch of 4 x 4 pixels with three blocks, of 8 x 8 with
     four."""
     blocks: int = 2

@@ -21,7 +21,6 @@ the usual order, so that a checkpoint restores what an optimizer had, bit for bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ from sddm import _checks, _pretrained
 from sddm._modes import evaluating
 from sddm.config import Configurable, build, describe
 from sddm.tokenizers.quantizer import Quantized, Quantizer
+from sddm.tokenizers.sizes import VQGANSizes
 
 Pictures = UInt8[Tensor, "num height width channels"]
 """Pictures as they are in files."""
@@ -48,47 +48,6 @@ GROUPS = 32
 """Groups of a group norm, if each has at least two filters."""
 AT_ONCE = 1 << 18
 """How many pixels are encoded or decoded at once."""
-LARGEST = {"filters": 4_096, "blocks": 64, "codes": 1_000_000, "code_width": 16_384, "channels": 16}
-
-
-@dataclass(frozen=True)
-class VQGANSizes:
-    """The sizes of a VQGAN; the default is the paper's."""
-
-    filters: int = 64
-    """Filters of the first block."""
-    multipliers: tuple[int, ...] = (1, 2, 4)
-    """The filters of each block, in these. Each block after the first one sees half the height and width."""
-    blocks: int = 2
-    """Residual blocks in each block, and beside the codes."""
-    codes: int = 512
-    """How many codes there are."""
-    code_width: int = 256
-    """Numbers in a code."""
-    channels: int = 3
-    """Channels of a picture."""
-
-    def __post_init__(self) -> None:
-        for name, most in LARGEST.items():
-            _checks.whole(getattr(self, name), name, 2 if name == "codes" else 1, most)
-        object.__setattr__(self, "multipliers", tuple(self.multipliers))
-        _checks.require(1 <= len(self.multipliers) <= 8, f"multipliers must be 1 to 8 numbers: {self.multipliers}.")
-        for multiplier in self.multipliers:
-            _checks.whole(multiplier, "multipliers", 1, 64)
-
-    @property
-    def factor(self) -> int:
-        """The height and the width of a code's patch, in pixels."""
-        return int(2 ** (len(self.multipliers) - 1))
-
-    def grid(self, height: int, width: int) -> tuple[int, int]:
-        """The rows and columns of codes of a picture."""
-        _checks.require(
-            height % self.factor == 0 and width % self.factor == 0,
-            f"Pictures of {height} x {width} pixels cannot be cut into patches of {self.factor} x {self.factor}, one a "
-            f"code. Height and width must be multiples of {self.factor}: cut or enlarge the pictures.",
-        )
-        return height // self.factor, width // self.factor
 
 
 class Reconstruction(NamedTuple):
@@ -217,7 +176,7 @@ class Residual(nn.Module):
         self.second = _activated(outside, nn.Conv2d(outside, outside, 3, padding=1, bias=False))
         self.shortcut = nn.Identity() if inside == outside else nn.Conv2d(inside, outside, 1, bias=False)
 
-    def forward(self, x: Features) -> Features:
+    def forward(self, x: Float[Tensor, "num inside rows columns"]) -> Float[Tensor, "num outside rows columns"]:
         return self.shortcut(x) + self.second(self.first(x))
 
 
@@ -246,12 +205,6 @@ def _decoder(sizes: VQGANSizes, widths: list[int]) -> nn.Sequential:
             layers += [nn.Upsample(scale_factor=2), nn.Conv2d(before, before, 3, padding=1)]
         layers += _residuals(before, width, sizes.blocks)
     return nn.Sequential(*layers, *_activated(widths[-1], nn.Conv2d(widths[-1], sizes.channels, 3, padding=1)))
-
-
-def reconstructed(tokenizer: VQGAN, pictures: Pictures) -> tuple[Pictures, Grids]:
-    """The pictures after the way through their codes, and these."""
-    tokens = tokenizer.encode(pictures)
-    return tokenizer.decode(tokens), tokens
 
 
 def _card(tokenizer: VQGAN) -> str:
