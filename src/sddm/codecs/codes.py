@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from einops import rearrange
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from PIL import Image
+from torch import Tensor
 
 from sddm import _checks
 from sddm.codecs.base import BLANK, Codec, ConditionReaders, Tokens, Writers
@@ -78,7 +79,7 @@ class Codes(Codec):
         )
         return tokens
 
-    def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
+    def translated(self, tokens: Tokens, source: Codec, name: str) -> Int[Tensor, "num codes"]:
         """Pictures that are given pixel by pixel are encoded."""
         if not isinstance(source, Pixels):
             return super().translated(tokens, source, name)
