@@ -1,9 +1,10 @@
 """A training step of the VQGAN at a quarter, a half and all of the paper's filters, on 32 x 32 pictures in colour.
 
 Pictures a second of the autoencoder alone and with the adversary, the share of the machine's multiply rate that the
-autoencoder reaches, and the time of its gradient in channels-last order over that in torch's default order. Times are
-medians over interleaved repeats, so that ratios hold for one machine in one state. Peak memory is that of a process of
-its own, above its start.
+autoencoder reaches, and the time of its gradient in channels-last order over that in torch's default order. The share
+is given of the rate of one matrix multiply and of that of one large convolution, which torch computes by another
+library: where that is the faster one, the first share may be above 1. Times are medians over interleaved repeats, so
+that ratios hold for one machine in one state. Peak memory is that of a process of its own, above its start.
 
     python benchmarks/tokenizer.py --out results/benchmarks/tokenizer.json
 """
@@ -51,6 +52,13 @@ def gradient(filters: int, channels_last: bool) -> Callable[[], Any]:
     return lambda: (network(planes).planes - planes).square().mean().backward()
 
 
+def convolution_rate(width: int = 256) -> float:
+    """Floating-point operations a second of one large convolution in channels-last order."""
+    layer = torch.nn.Conv2d(width, width, 3, padding=1).requires_grad_(False)
+    planes = torch.ones(BATCH, width, SIDE, SIDE).contiguous(memory_format=torch.channels_last)
+    return 2 * planes.numel() * width * 9 / seconds(lambda: layer(planes))
+
+
 def flops(step: Callable[[], Any]) -> float:
     with FlopCounterMode(display=False) as counter:
         step()
@@ -65,21 +73,24 @@ def measure(filters: int, repeats: int) -> dict[str, Any]:
     for action in (actions | orders).values():
         action()
     taken: dict[str, list[float]] = {name: [] for name in (*actions, *orders)}
-    rates = []
+    rates, convolutions = [], []
     for _ in range(repeats):
         for name, action in (actions | orders).items():
             taken[name].append(seconds(action))
             rates.append(multiply_rate())
+            convolutions.append(convolution_rate())
     result: dict[str, Any] = {"filters": filters, "batch": BATCH, "threads": torch.get_num_threads()}
     result["parameters"] = sum(p.numel() for p in VQGAN(TokenizerConfig(filters=filters).sizes(3)).parameters())
     for phase in PHASES:
         result[phase] = summary(taken[phase])
         result[f"{phase} pictures/s"] = BATCH / median(taken[phase])
         result[f"{phase} MiB"] = in_own_process(__file__, "--memory", str(filters), phase)
-    result["autoencoder share of multiply rate"] = operations / median(taken["autoencoder"]) / median(rates)
+    reached = operations / median(taken["autoencoder"])
+    result["autoencoder share of multiply rate"] = reached / median(rates)
+    result["autoencoder share of convolution rate"] = reached / median(convolutions)
     pairs = zip(taken["channels last"], taken["default order"], strict=True)
     result["time in channels-last order over the default"] = median(ours / other for ours, other in pairs)
-    result["multiply GFLOP/s"] = median(rates) / 1e9
+    result["multiply GFLOP/s"], result["convolution GFLOP/s"] = median(rates) / 1e9, median(convolutions) / 1e9
     return result
 
 
@@ -113,7 +124,8 @@ def main() -> None:
             )
         print(
             f"{'':10s}{result['parameters']:,} parameters; the autoencoder runs at "
-            f"{result['autoencoder share of multiply rate']:.0%} of the multiply rate; channels-last takes "
+            f"{result['autoencoder share of multiply rate']:.0%} of the multiply rate and "
+            f"{result['autoencoder share of convolution rate']:.0%} of that of a convolution; channels-last takes "
             f"{result['time in channels-last order over the default']:.2f} of the time of the default order",
             flush=True,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ FORMAT = 1
 
 def is_codes(path: Path) -> bool:
     """Whether this is such a folder."""
-    return (path / CODES_FILE).is_file() and (path / ABOUT_FILE).is_file()
+    return all(os.path.isfile(path / name) for name in (CODES_FILE, ABOUT_FILE))  # also False if the name is too long
 
 
 def read_codes(path: Path) -> Encoded:
