@@ -460,7 +460,7 @@ def test_a_repository_that_cannot_be_fetched_is_reported(monkeypatch):
     def fail(*args, **kwargs):
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr("sddm.diffusion.snapshot_download", fail)
+    monkeypatch.setattr("sddm._pretrained.snapshot_download", fail)
     assert_answered(lambda: Diffusion.from_pretrained("owner/name"), FileNotFoundError, "owner/name")
 
 

@@ -260,7 +260,7 @@ def test_a_repository_of_the_hub_is_fetched(saved, monkeypatch):
         asked.append((name, revision, allow_patterns))
         return str(saved)
 
-    monkeypatch.setattr("sddm.diffusion.snapshot_download", fetch)
+    monkeypatch.setattr("sddm._pretrained.snapshot_download", fetch)
     assert Diffusion.from_pretrained("somebody/something").length == DIM
     Diffusion.from_pretrained("somebody/something", revision="v2")
     assert asked == [("somebody/something", r, ["config.json", "model.safetensors"]) for r in (None, "v2")]
@@ -271,7 +271,7 @@ def test_what_is_neither_here_nor_on_the_hub_is_named(failure, monkeypatch):
     def fetch(name, **options):
         raise failure
 
-    monkeypatch.setattr("sddm.diffusion.snapshot_download", fetch)
+    monkeypatch.setattr("sddm._pretrained.snapshot_download", fetch)
     with pytest.raises(FileNotFoundError, match="'no/where' is neither a directory nor a repository"):
         Diffusion.from_pretrained("no/where")
 

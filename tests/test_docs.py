@@ -80,6 +80,13 @@ def test_every_sampler_of_the_guide_samples():
 
 
 @pytest.mark.usefixtures("at_full_speed")
+def test_the_python_of_the_guide_to_images_runs():
+    names = run_blocks("docs/images.md")
+    assert names["codes"].tokens.shape == (32, 4)
+    assert names["codec"].decode(names["codes"].tokens[:2]).shape == (2, 8, 8, 3)
+
+
+@pytest.mark.usefixtures("at_full_speed")
 def test_the_python_of_the_guide_to_music_runs():
     assert run_blocks("docs/music.md")["scores"].shape == (2, 1, 32)
 

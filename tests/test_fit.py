@@ -185,7 +185,7 @@ def test_a_model_pushed_to_the_hub_can_be_loaded_from_it(tmp_path, monkeypatch):
             (tmp_path / name).write_bytes(Hub.uploaded[repository][name])
         return str(tmp_path)
 
-    monkeypatch.setattr(diffusion_module, "snapshot_download", download)
+    monkeypatch.setattr("sddm._pretrained.snapshot_download", download)
     again = Diffusion.from_pretrained("me/tokens")
     assert torch.equal(again.sample(2, seed=0, steps=2), model.sample(2, seed=0, steps=2))
 

@@ -27,12 +27,20 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("sddm.commands.train", "TrainCommand", "train a model of your data"),
     "sample": ("sddm.commands.sample", "SampleCommand", "generate samples from a trained model"),
     "evaluate": ("sddm.commands.evaluate", "EvaluateCommand", "score a trained model on held-out data"),
+    "train-tokenizer": (
+        "sddm.commands.train_tokenizer",
+        "TrainTokenizerCommand",
+        "train a network that turns your pictures into tokens",
+    ),
+    "encode": ("sddm.commands.encode", "EncodeCommand", "turn pictures into the tokens of such a network"),
     "reproduce": ("sddm.commands.reproduce", "ReproduceCommand", "fill a table of the paper"),
     "demo": ("sddm.experiments.demo", "DemoConfig", "train, sample, measure and draw a toy: two minutes on a laptop"),
 }
 """The module of each command, which is imported when called, the dataclass of its options there, and its purpose."""
+RESUMED = ("train", "train-tokenizer")
+"""Commands that go on with --resume: their module has a function `resumed`, the options of the run in a folder."""
 USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options; sddm --version)\n\n" + "\n".join(
-    f"  {name:10s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
+    f"  {name:17s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )
 DEBUG = "--debug"
 NO_READER = 128 + signal.SIGPIPE
@@ -88,7 +96,7 @@ def _run(given: list[str]) -> None:
 
 
 def _parse(name: str, options: Any, rest: list[str]) -> Any:
-    default = _resumed(rest) if name == "train" and "--resume" in rest else tyro.MISSING_NONPROP
+    default = _resumed(name, rest) if name in RESUMED and "--resume" in rest else tyro.MISSING_NONPROP
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
     def refuse(event: errors.ParseErrorEvent) -> None:
@@ -135,7 +143,7 @@ def _options(config: Any) -> Iterator[str]:
         yield from _options(kind) if dataclasses.is_dataclass(kind) else [name]
 
 
-def _resumed(rest: list[str]) -> Any:
+def _resumed(name: str, rest: list[str]) -> Any:
     """The options of the run that goes on, which take the place of the defaults."""
     joined = [part for each in rest for part in (each.split("=", 1) if each.startswith("--") else [each])]
     if "--out" not in joined[:-1]:
@@ -143,9 +151,7 @@ def _resumed(rest: list[str]) -> Any:
     folder = Path(joined[joined.index("--out") + 1])
     if not (folder / "run.json").exists():  # the run ended before it wrote anything, or never began
         return tyro.MISSING_NONPROP
-    from sddm.commands.train import resumed
-
-    return resumed(folder)
+    return importlib.import_module(COMMANDS[name][0]).resumed(folder)
 
 
 def _open_closed_streams() -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub import HfApi
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sddm import _checks, _files
-from sddm.codecs import CODECS, Codec
+from sddm import _checks, _pretrained
+from sddm.codecs import CODECS, PARTS, Codec
 from sddm.config import build, describe
 from sddm.marginals import MODELS, MarginalModel, Marginals
 from sddm.marginals.base import one_by_one
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 TRANSFORMERS = ("hollow-transformer", "denoiser", "transformer-energy")
-CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 
 
 class Diffusion(nn.Module):
@@ -130,13 +126,7 @@ class Diffusion(nn.Module):
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Write config.json and model.safetensors, all that is needed to build the same diffusion again, and a card."""
-        directory = _path(directory, "directory")
-        _checks.require(not directory.is_file(), f"directory {str(directory)!r} is a file. Name a directory.")
-        config = self.config()
-        directory.mkdir(parents=True, exist_ok=True)
-        _files.save_tensors(directory / WEIGHTS_FILE, self.model.state_dict() | self.codec_weights())
-        _files.write_json(directory / CONFIG_FILE, config)
-        _files.write_text(directory / CARD_FILE, model_card(self))
+        _pretrained.save(directory, self.config(), self.model.state_dict() | self.codec_weights(), model_card(self))
 
     def config(self) -> dict[str, Any]:
         """What config.json holds: how to build this diffusion, without its weights."""
@@ -157,8 +147,7 @@ class Diffusion(nn.Module):
         try:
             return cls(build(config["process"], types), build(config["model"], types), build(codec, types))
         except Exception as error:  # whatever goes wrong here, the config is to blame
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ValueError(f"{name} describes no model that can be built: {reason.rstrip('.')}.") from error
+            raise ValueError(f"{name} describes no model that can be built: {_pretrained.reason(error)}.") from error
 
     @classmethod
     def from_pretrained(
@@ -169,14 +158,11 @@ class Diffusion(nn.Module):
         revision: a branch, a tag or a commit of the repository; the newest state of its main branch if not given.
         """
         device = _checks.available_device(device)
-        directory = _locate(source, revision)
-        config = _read_config(directory / CONFIG_FILE)
-        diffusion = cls.from_config(config, str(directory / CONFIG_FILE))
-        path = directory / WEIGHTS_FILE
-        if not path.is_file():
-            raise FileNotFoundError(f"{directory} holds no {WEIGHTS_FILE}: its weights are missing.")
-        weights = diffusion.model.state_dict() | diffusion.codec_weights()
-        load_weights(weights, _files.load_tensors(path)[1], str(path))
+        directory = _pretrained.locate(source, revision)
+        path = directory / _pretrained.CONFIG_FILE
+        config = _pretrained.read_config(path, "diffusion", (1, FORMAT), ("process", "model"))
+        diffusion = cls.from_config(config, str(path))
+        _pretrained.read_weights(directory, diffusion.model.state_dict() | diffusion.codec_weights())
         return diffusion.to(device).eval()
 
     def push_to_hub(self, repository: str, *, private: bool | None = None, token: str | None = None) -> str:
@@ -220,56 +206,7 @@ tokens = model.sample(16, steps=100, seed=0)
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, "sizes": Sizes, "places": Places}
-
-
-def _locate(source: str | Path, revision: str | None) -> Path:
-    if _path(source, "source").is_dir():
-        _checks.require(revision is None, f"{str(source)!r} is a directory: it has no revisions. Leave it out.")
-        return Path(source)
-    try:
-        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise FileNotFoundError(
-            f"{str(source)!r} is neither a directory nor a repository that could be fetched from the hub"
-            + (f" at revision {revision!r}." if revision else ".")
-        ) from error
-
-
-def _path(value: Any, name: str) -> Path:
-    if not isinstance(value, (str, Path)):
-        raise TypeError(f"{name} must be a path, but it is a {type(value).__name__}.")
-    return Path(value)
-
-
-@torch.no_grad()
-def load_weights(own: Mapping[str, Tensor], found: Mapping[str, Tensor], where: str) -> None:
-    """Copy tensors of the same names, shapes and kinds; `where` they were found is named if they are others."""
-    for name in sorted(own.keys() | found.keys()):
-        old, new = own.get(name), found.get(name)
-        if old is None or new is None or old.shape != new.shape or old.is_floating_point() != new.is_floating_point():
-            raise ValueError(
-                f"{where} does not hold the weights of the model: {name} is {_form(new)} there, but {_form(old)} in "
-                "the model. Save the model again."
-            )
-        old.copy_(new)
-
-
-def _form(value: Tensor | None) -> str:
-    return "missing" if value is None else f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path.parent} holds no {path.name}: it is not a saved diffusion.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}. The file is damaged; save the model again.") from error
-    known = isinstance(config, dict) and config.get("format") in (1, FORMAT)
-    if not known or not {"process", "model"} <= config.keys():
-        raise ValueError(f"{path} is not the config of a diffusion saved by this version (format {FORMAT}).")
-    return config
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, **PARTS, "sizes": Sizes, "places": Places}
 
 
 def _with_sizes(part: Any) -> Any:

@@ -382,7 +382,7 @@ def without_network(monkeypatch):
     def unreachable(*arguments, **options):
         raise OSError("no network here")
 
-    monkeypatch.setattr("sddm.diffusion.snapshot_download", unreachable)
+    monkeypatch.setattr("sddm._pretrained.snapshot_download", unreachable)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,13 @@
 
 from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
+from sddm.codecs.codes import Codes
 from sddm.codecs.columns import Columns
 from sddm.codecs.integers import Integers
 from sddm.codecs.notes import Notes
 from sddm.codecs.pixels import Pixels
 from sddm.codecs.points import GrayCode, Points
+from sddm.tokenizers.sizes import VQGANSizes
 
 CODECS: dict[str, type[Codec]] = {
     "integers": Integers,
@@ -15,8 +17,16 @@ CODECS: dict[str, type[Codec]] = {
     "points": Points,
     "notes": Notes,
     "pixels": Pixels,
+    "codes": Codes,
 }
 """The codecs by the names under which they are saved. What is listed here is read, written and saved."""
+PARTS: dict[str, type] = {"vqgan-sizes": VQGANSizes}
+"""What codecs are made of, by the names under which it is saved."""
+
+
+def saved_names() -> dict[type, str]:
+    """The names of codecs and of their parts in a config."""
+    return {kind: name for name, kind in {**CODECS, **PARTS}.items()}
 
 
 def file_readers() -> Readers:
@@ -34,8 +44,10 @@ __all__ = [
     "CODECS",
     "MAX_LENGTH",
     "MAX_STATES",
+    "PARTS",
     "Characters",
     "Codec",
+    "Codes",
     "Columns",
     "Encoded",
     "GrayCode",
@@ -45,4 +57,5 @@ __all__ = [
     "Points",
     "file_readers",
     "folder_readers",
+    "saved_names",
 ]

@@ -7,20 +7,31 @@ import platform
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tyro
 
 from sddm import __version__, _checks, _files
+from sddm._pretrained import load_weights
 from sddm.data import Dataset, Reading
-from sddm.diffusion import Diffusion, load_weights
+from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
+from sddm.tokenizers import VQGAN
 from sddm.training import checkpoints
-from sddm.training.config import TrainingConfig
+from sddm.training.config import RunConfig
 from sddm.training.loop import CHECKPOINTS, MODEL
 
 if TYPE_CHECKING:
     from sddm.commands.train import TrainCommand
+    from sddm.commands.train_tokenizer import TrainTokenizerCommand
+
+Made = TypeVar("Made", Diffusion, VQGAN)
+"""What a run trains."""
+KINDS: dict[type, tuple[str, str, str]] = {
+    Diffusion: ("diffusion", "average", "sddm train"),
+    VQGAN: ("tokenizer", "average.tokenizer", "sddm train-tokenizer"),
+}
+"""Under what name it stands in run.json, where its weights stand in a checkpoint, and the command."""
 
 Flat = tyro.conf.arg(name="")
 """The options of a part of a command stand among those of the command."""
@@ -29,7 +40,13 @@ FORMAT = 1
 ADVICE = "Name the folder that `sddm train` printed, or one made by save_pretrained."
 
 
-def record(folder: Path, command: TrainCommand, fingerprint: str, data: Dataset, diffusion: Diffusion) -> None:
+def record(
+    folder: Path,
+    command: TrainCommand | TrainTokenizerCommand,
+    fingerprint: str,
+    data: Dataset,
+    made: Diffusion | VQGAN,
+) -> None:
     """Write down what this run is."""
     folder.mkdir(parents=True, exist_ok=True)
     packages = {"sddm": __version__, **{name: version(name) for name in ("torch", "numpy", "accelerate")}}
@@ -38,20 +55,24 @@ def record(folder: Path, command: TrainCommand, fingerprint: str, data: Dataset,
         "format": FORMAT,
         "options": {name: value for name, value in options.items() if name != "resume"},
         "data": {"name": data.name, "rows": len(data), "length": data.length, "fingerprint": fingerprint},
-        "diffusion": diffusion.config(),
+        KINDS[type(made)][0]: made.config(),
         "versions": {"python": platform.python_version(), **packages},
     }
     _files.write_json(folder / RUN_FILE, {**value, "digest": _files.digest(value)})
 
 
-def recorded(folder: Path) -> dict[str, Any]:
-    """What `record` wrote."""
+def recorded(folder: Path, kind: type[Diffusion] | type[VQGAN] = Diffusion) -> dict[str, Any]:
+    """What `record` wrote of a run of this kind."""
     path = folder / RUN_FILE
     _checks.require(path.is_file(), f"{str(folder)!r} holds no {RUN_FILE}: it is not the folder of a run.")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         _checks.require(value["format"] == FORMAT, f"{path} was written by another version of sddm.")
-        value["options"]["training"]["seed"], value["data"]["fingerprint"], value["diffusion"]["model"]
+        for other, (part, _, command) in KINDS.items():
+            _checks.require(
+                other is kind or part not in value, f"{str(folder)!r} holds a run of `{command}`. Name another."
+            )
+        value["options"]["training"]["seed"], value["data"]["fingerprint"], value[KINDS[kind][0]]["format"]
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise BadCheckpointError(f"{path} is damaged: {error}. Train again from the start.") from error
     rest = {name: part for name, part in value.items() if name != "digest"}
@@ -66,9 +87,9 @@ def reading(options: dict[str, Any]) -> Reading:
     return Reading(**options.get("reading", older))
 
 
-def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusion, training: TrainingConfig) -> None:
+def check_same(folder: Path, fingerprint: str, data: Dataset, made: Diffusion | VQGAN, training: RunConfig) -> None:
     """Check that a run that goes on has the data, the model and the options that it was started with."""
-    value = recorded(folder)
+    value, part = recorded(folder, type(made)), KINDS[type(made)][0]
     started = f"that the run in {str(folder)!r} was started with"
     _checks.require(
         value["data"]["fingerprint"] == fingerprint,
@@ -76,9 +97,9 @@ def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusi
         f"{len(data)} of {data.length} now, or other contents. "
         "Bring the file back, or start a new run with another --out.",
     )
-    now = diffusion.config()
+    now = made.config()
     _checks.require(
-        value["diffusion"] == json.loads(json.dumps(now)) or Diffusion.from_config(value["diffusion"]).config() == now,
+        value[part] == json.loads(json.dumps(now)) or type(made).from_config(value[part]).config() == now,
         f"The model is not the one {started}. "
         "Leave out the options that change it, or start a new run with another --out.",
     )
@@ -89,6 +110,30 @@ def check_same(folder: Path, fingerprint: str, data: Dataset, diffusion: Diffusi
             f"{name} is {now}, but the run in {str(folder)!r} was started with {before[name]}. "
             f"Leave out --{name.replace('_', '-')}, or start a new run with another --out.",
         )
+
+
+def begin(
+    folder: Path,
+    command: TrainCommand | TrainTokenizerCommand,
+    fingerprint: str,
+    data: Dataset,
+    made: Diffusion | VQGAN,
+) -> None:
+    """Record a run that begins in this folder, or check that one that goes on there is the same."""
+    if command.resume and (folder / RUN_FILE).exists():
+        check_same(folder, fingerprint, data, made, command.training)
+        return
+    _checks.require(
+        not (folder / RUN_FILE).exists(),
+        f"{str(folder)!r} already holds a run. Go on with it by --resume, or name another folder with --out.",
+    )
+    record(folder, replace(command, out=folder), fingerprint, data, made)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a run can have this folder."""
+    check_place(folder)
+    _checks.require(not folder.is_file(), f"{str(folder)!r} is a file. Name a folder for the run with --out.")
 
 
 def check_place(path: Path) -> None:
@@ -106,21 +151,33 @@ def check_file_place(path: Path) -> None:
 
 def trained(source: str) -> Diffusion:
     """The model of a run (so far, if it is not finished), of a folder made by save_pretrained, or from the hub."""
+    return _result(source, Diffusion)
+
+
+def trained_tokenizer(source: str) -> VQGAN:
+    """The same for a tokenizer."""
+    return _result(source, VQGAN)
+
+
+def _result(source: str, kind: type[Made]) -> Made:
     folder = Path(source)
     if (folder / MODEL).is_dir():
-        return Diffusion.from_pretrained(folder / MODEL)
+        return kind.from_pretrained(folder / MODEL)
     if (folder / RUN_FILE).is_file():
         checkpoint = checkpoints.newest(folder / CHECKPOINTS)
         if checkpoint is None:
             raise BadCheckpointError(f"The run in {str(folder)!r} has no checkpoint yet. Wait for its first one.")
-        diffusion = Diffusion.from_config(recorded(folder)["diffusion"])
-        weights = dict(diffusion.named_parameters()) | diffusion.codec_weights()
-        load_weights(weights, checkpoint.part("average"), str(folder / CHECKPOINTS))
-        return diffusion.eval()
+        part, place, _ = KINDS[kind]
+        made = kind.from_config(recorded(folder, kind)[part])
+        weights: dict[str, Any] = dict(made.named_parameters())
+        if isinstance(made, Diffusion):
+            weights |= made.codec_weights()
+        load_weights(weights, checkpoint.part(place), str(folder / CHECKPOINTS))
+        return made.eval()
     beside_runs = any(folder.parent.glob(f"*/{RUN_FILE}"))  # a typing error in the name of one, and no repository
     if folder.exists() or source.count("/") != 1 or source.startswith((".", "/")) or beside_runs:
         _checks.require(folder.is_dir(), f"There is no run {source!r}. {ADVICE}")
     try:
-        return Diffusion.from_pretrained(source)
+        return kind.from_pretrained(source)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {ADVICE}") from error

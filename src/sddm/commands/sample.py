@@ -14,17 +14,15 @@ from typing import Annotated
 import torch
 import tyro
 from accelerate import Accelerator
-from accelerate.utils import gather_object
-from torch import Tensor
 from tqdm import tqdm
 
 from sddm import _checks, _files
 from sddm.codecs import BLANK, MAX_LENGTH, Codec
 from sddm.commands import runs
+from sddm.commands.parts import Parts
 from sddm.commands.runs import Flat
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
-from sddm.errors import BadCheckpointError
 from sddm.formats.text import readable
 from sddm.randomness import draw_seeds
 from sddm.recipe import SamplingConfig
@@ -119,7 +117,7 @@ def run(command: SampleCommand) -> None:
     processes = accelerator()
     with noticing_lost_processes(), _place(command, codec, processes) as folder:
         diffusion = diffusion.to(processes.device)
-        parts = _Parts(folder, _job(command, diffusion, condition))
+        parts = Parts(folder, _job(command, diffusion, condition))
         starts = range(0, command.many, command.batch_size)
         batches = [slice(first, min(first + command.batch_size, command.many)) for first in starts]
         mine = batches[processes.process_index :: processes.num_processes]
@@ -179,50 +177,11 @@ def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | No
     return _files.digest([options, diffusion.config()], tensors)
 
 
-class _Parts:
-    """The batches of a job until all are there: files in a folder, so that the job can go on, or tensors in memory."""
-
-    def __init__(self, folder: Path | None, job: str) -> None:
-        self.folder, self.job = folder, job
-        self.made: dict[int, Tensor] = {}
-
-    def read(self, rows: slice) -> Tensor | None:
-        """A batch; None if it is not there, is damaged or was made by another job."""
-        if self.folder is None:
-            return self.made.get(rows.start)
-        try:
-            metadata, tensors = _files.load_tensors(self._path(rows))
-        except ValueError:
-            return None
-        return tensors["tokens"] if metadata.get("state") == self.job else None
-
-    def made_by_now(self, rows: slice) -> Tensor:
-        tokens = self.read(rows)
-        if tokens is None:
-            raise BadCheckpointError(f"{self._path(rows)} was deleted or damaged. Give the same command again.")
-        return tokens
-
-    def write(self, rows: slice, tokens: Tensor) -> None:
-        if self.folder is None:
-            self.made[rows.start] = tokens
-        else:
-            _files.save_tensors(self._path(rows), {"tokens": tokens}, self.job)
-
-    def gather(self, processes: Accelerator) -> None:
-        """Wait until every process has made its batches, and hand over those in memory."""
-        processes.wait_for_everyone()
-        if self.folder is None and processes.num_processes > 1:
-            self.made = dict(gather_object(list(self.made.items())))
-
-    def _path(self, rows: slice) -> Path:
-        return Path(self.folder or "", f"rows-{rows.start:09d}-{rows.stop:09d}.safetensors")
-
-
 def _generate(
     command: SampleCommand,
     diffusion: Diffusion,
     condition: Condition | None,
-    parts: _Parts,
+    parts: Parts,
     mine: list[slice],
     quiet: bool,
 ) -> None:

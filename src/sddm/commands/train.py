@@ -10,7 +10,6 @@ from typing import Annotated
 
 import tyro
 
-from sddm import _checks
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.data import Reading, load
@@ -65,20 +64,12 @@ def run(command: TrainCommand) -> None:
     check_config(training, diffusion, data.length)
     share_of(training.batch_size, int(os.environ.get("WORLD_SIZE", "1")), training.accumulate)
     folder = command.folder()
-    runs.check_place(folder)
-    _checks.require(not folder.is_file(), f"{str(folder)!r} is a file. Name a folder for the run with --out.")
+    runs.check_folder(folder)
     job = accelerator()
     fingerprint = data.fingerprint()
 
     def begin() -> None:
-        if command.resume and (folder / runs.RUN_FILE).exists():
-            runs.check_same(folder, fingerprint, data, diffusion, command.training)
-        else:
-            _checks.require(
-                not (folder / runs.RUN_FILE).exists(),
-                f"{str(folder)!r} already holds a run. Go on with it by --resume, or name another folder with --out.",
-            )
-            runs.record(folder, replace(command, out=folder), fingerprint, data, diffusion)
+        runs.begin(folder, command, fingerprint, data, diffusion)
         for line in (data.report, overlap(rows, apart)):
             if line:
                 print(line, file=sys.stderr)

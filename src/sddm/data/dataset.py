@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from sddm import _checks
-from sddm.codecs import CODECS, MAX_LENGTH, MAX_STATES, Codec, Integers
+from sddm import _checks, _files
+from sddm.codecs import MAX_LENGTH, MAX_STATES, Codec, Integers, saved_names
 from sddm.config import describe
 from sddm.randomness import Shuffle
 from sddm.token_array import TokenArray
@@ -98,8 +98,10 @@ class Dataset:
         Of more than 2^26 tokens, only the sum and the end of each million are hashed: any changed token changes the
         hash, but swapping rows within a million may not.
         """
-        meaning = describe(self.codec, {kind: name for name, kind in CODECS.items()})
+        meaning, network = describe(self.codec, saved_names()), self.codec.network
         hasher = blake2b(digest_size=16)
+        if network is not None:
+            hasher.update(_files.digest("", network.state_dict()).encode())
         hasher.update(json.dumps([list(self.tokens.shape), meaning], sort_keys=True).encode())
         for numbers in (self.labels, self.lengths):
             if numbers is not None:

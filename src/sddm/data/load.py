@@ -15,6 +15,7 @@ import torch
 from sddm import _checks
 from sddm.codecs import Encoded, Points, file_readers, folder_readers
 from sddm.data.cifar import official_cifar10
+from sddm.data.codes import is_codes, read_codes
 from sddm.data.dataset import Dataset
 from sddm.data.leaks import with_variants
 from sddm.data.music import is_paper_array, paper_array
@@ -110,6 +111,8 @@ def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
         return partial(paper_array, path)
     if is_cifar(path):
         return partial(official_cifar10, path)
+    if is_codes(path):
+        return partial(read_codes, path)
     if os.path.isdir(path):  # also False if the name is too long
         return _reader_of_folder(path)
     readable(path, f"The toys are {', '.join(DENSITIES)}; published sets are {', '.join(PUBLISHED)}.")

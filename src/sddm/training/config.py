@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sddm import _checks
 from sddm.objectives import LOSSES
-from sddm.training.optimizers import DECAYS, OPTIMIZERS
+from sddm.training.optimizers import DECAYS, OPTIMIZERS, rate_at
 from sddm.training.rules import TIMES, Known, Nothing, TimeRule, from_text, known_from_text
 
 if TYPE_CHECKING:
@@ -170,10 +170,7 @@ class TrainingConfig(RunConfig):
 
     def rate_at(self, step: int) -> float:
         """The learning rate of this step, as a share of the peak."""
-        warm = max(1, round(self.warmup * self.steps))
-        if step < warm:
-            return (step + 1) / warm
-        return DECAYS[self.decay](step - warm, max(1, self.steps - warm))
+        return rate_at(step, self.steps, self.warmup, self.decay)
 
     @property
     def known_rule(self) -> Known:

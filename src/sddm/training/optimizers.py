@@ -74,4 +74,12 @@ DECAYS: dict[str, Callable[[int, int], float]] = {
     "linear": lambda step, steps: 1 - step / steps,
     "constant": lambda step, steps: 1.0,
 }
-"""The learning rate as a share of its peak, from the steps made since the warm-up and the number of all of these."""
+"""The learning rate of a step after the warm-up, as a share of its peak, for so many steps after the warm-up."""
+
+
+def rate_at(step: int, steps: int, warmup: float, decay: str = "cosine") -> float:
+    """The learning rate of a step as a share of its peak: it rises from 0 over this share of all steps, then falls."""
+    warm = max(1, round(warmup * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return DECAYS[decay](step - warm, max(1, steps - warm))
