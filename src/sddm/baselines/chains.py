@@ -18,6 +18,7 @@ Q_k as in the paper and in the code that its authors released:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache, reduce
 
 import torch
@@ -203,3 +204,11 @@ def gaussian_products(num_states: int, steps: int) -> Float64[Tensor, "points st
     for k, kernel in enumerate(gaussian_kernels(num_states, steps)):
         torch.matmul(products[k], gaussian_matrix(kernel), out=products[k + 1])
     return products
+
+
+CHAINS: dict[str, Callable[[int, int], Chain]] = {
+    "uniform": UniformChain,
+    "absorbing": AbsorbingChain,
+    "gaussian": GaussianChain,
+}
+"""The chains by name, each made from its number of states and of steps."""

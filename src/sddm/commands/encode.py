@@ -21,6 +21,9 @@ from sddm.commands.runs import Flat
 from sddm.data import Dataset, Reading, load
 from sddm.data.codes import LEFT_BY, NUMBERS, is_codes, write_codes
 from sddm.tokenizers.learner import pixels_of
+from sddm.tokenizers.vqgan import VQGAN
+
+BATCH = 4_096
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class EncodeCommand:
     """Folder for the codes."""
     overwrite: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Replace the folder if it holds codes."""
-    batch_size: int = 4_096
+    batch_size: int = BATCH
     """Pictures of a part; each part is kept beside the folder until the job is done."""
     seed: int = 0
     """Seed of data that are drawn."""
@@ -53,21 +56,28 @@ class EncodeCommand:
 def run(command: EncodeCommand) -> None:
     out = command.out
     _check_free(out, command.overwrite)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer = runs.trained_tokenizer(command.tokenizer).to(device)
+    tokenizer = runs.trained_tokenizer(command.tokenizer)
     data = load(command.data, seed=command.seed, **command.reading.given)
+    rows, columns = encode(data, tokenizer, out, command.batch_size).grid
+    print(
+        f"{len(data):,} pictures as {rows} x {columns} codes in {out}. Model: sddm train --data {out}", file=sys.stderr
+    )
+
+
+def encode(data: Dataset, tokenizer: VQGAN, out: Path, batch_size: int = BATCH) -> Codes:
+    """Write the codes of pictures into a folder, in place of what is there, and return their codec."""
     pixels = pixels_of(data)
     _checks.require(
         pixels.channels == tokenizer.sizes.channels,
         f"{data.name} has pictures of {pixels.channels} channels, but the tokenizer was trained on "
         f"{tokenizer.sizes.channels}. Name others.",
     )
-    codec = Codes.of(tokenizer, pixels.height, pixels.width)
+    codec = Codes.of(tokenizer.to("cuda" if torch.cuda.is_available() else "cpu"), pixels.height, pixels.width)
     folder = out.with_name(f"{out.name}.parts")
-    job = _files.digest([data.fingerprint(), tokenizer.config(), command.batch_size], tokenizer.state_dict())
+    job = _files.digest([data.fingerprint(), tokenizer.config(), batch_size], tokenizer.state_dict())
     with _files.locked(folder, out):
         parts = Parts(folder, job)
-        places = [slice(i, min(i + command.batch_size, len(data))) for i in range(0, len(data), command.batch_size)]
+        places = [slice(i, min(i + batch_size, len(data))) for i in range(0, len(data), batch_size)]
         for rows in tqdm(places, desc="encoding", unit="part", disable=not sys.stderr.isatty()):
             if parts.read(rows) is None:
                 parts.write(rows, _encoded(data, rows, codec))
@@ -78,11 +88,7 @@ def run(command: EncodeCommand) -> None:
             if out.is_dir():  # to be replaced, as was asked for
                 shutil.rmtree(out)
         shutil.rmtree(folder)
-    rows_of_codes, columns = codec.grid
-    print(
-        f"{len(data):,} pictures as {rows_of_codes} x {columns} codes in {out}. Model: sddm train --data {out}",
-        file=sys.stderr,
-    )
+    return codec
 
 
 def _encoded(data: Dataset, rows: slice, codec: Codes) -> torch.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.experiment import Experiment
+from sddm.experiments.images import Images, ImagesSteps
 from sddm.experiments.learning import Learning, Objectives
 from sddm.experiments.music import Music, MusicSteps
 from sddm.experiments.orders import Orders
@@ -19,5 +20,7 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "orders": Orders,
     "music": Music,
     "music-steps": MusicSteps,
+    "images": Images,
+    "images-steps": ImagesSteps,
 }
 """Each is made for a scale, small or paper."""

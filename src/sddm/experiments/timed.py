@@ -22,7 +22,7 @@ from torch import Tensor
 
 from sddm import _checks, _files
 from sddm.baselines import Autoregressive, AutoregressiveLearner
-from sddm.baselines.chains import UniformChain
+from sddm.baselines.chains import CHAINS
 from sddm.baselines.d3pm import D3PM, D3PMLearner
 from sddm.conditions import Condition
 from sddm.experiments.corpora import Corpus
@@ -176,7 +176,7 @@ class LeftToRight(Timed):
 
 @dataclass(frozen=True)
 class TimedD3PM(Timed):
-    """D3PM with uniform noise in discrete time."""
+    """D3PM in discrete time."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     """The sizes of the network; its process is the chain."""
@@ -185,21 +185,26 @@ class TimedD3PM(Timed):
     """Steps of the chain."""
     taken: int | None = None
     """How many of them sampling takes; all unless given."""
+    chain: str = "uniform"
+    """A key of `sddm.baselines.chains.CHAINS`."""
 
     @property
     def training(self) -> str:
-        return marked(type(self).__name__, asdict(replace(self, taken=None)))
+        settings = asdict(replace(self, taken=None))
+        return marked(type(self).__name__, {k: v for k, v in settings.items() if (k, v) != ("chain", "uniform")})
 
     @property
     def config(self) -> TrainingConfig:
         return self.settings
 
     def learner(self, source: Corpus, config: TrainingConfig) -> Descent:
-        chain = UniformChain(source.num_states, self.steps)
+        chain = CHAINS[self.chain](source.num_states, self.steps)
         sizes: dict[str, Any] = self.model.sizes(len(source.train) * source.length)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            network = LeaveOneOut.for_process(chain, source.length, film_blocks=self.model.film_blocks or 0, **sizes)
+            grid, blocks = self.model.grid, self.model.film_blocks or 0
+            length = source.length if grid is None else None
+            network = LeaveOneOut.for_process(chain, length, grid, film_blocks=blocks, **sizes)
             model = D3PM(chain, network, source.train.codec)
         return D3PMLearner(model, config, held_out=source.validation)
 
