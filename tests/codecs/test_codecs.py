@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import image
 
-from sddm.codecs import CODECS, PARTS, Characters, Codes, Columns, Integers, Notes, Points, saved_names
+from sddm.codecs import CODECS, PARTS, Characters, Codes, Columns, Integers, Notes, Pixels, Points, saved_names
 from sddm.config import build, describe
 from sddm.data import Dataset, Toy, load
 from sddm.tokenizers import VQGANSizes
@@ -26,6 +26,7 @@ EXAMPLES = [
     (Characters("aé🙂", padded=True), [[0, PAD, PAD], [2, 1, 0]]),
     (COLUMNS, [[0, 1], [1, 0], [2, 1]]),
     (Points("moons"), [[0, 1] * 16, [1] * 32]),
+    (Pixels(1, 2), [[0, 1, 2, 253, 254, 255]]),
     (Notes(), [[60, 60, 128, 0], [127, 62, 62, 62]]),
     (Notes(voices=2, held=True, key=list(range(129, -1, -1))), [[69, 0, 0, 69], [1, 1, 2, 3]]),
     (Codes(4, 8, VQGANSizes(filters=4, blocks=1, codes=5, code_width=4)), [[0, 4], [3, 1]]),
