@@ -184,6 +184,22 @@ def test_a_step_moves_the_average_towards_the_weights(without_annotation_checks)
     torch.testing.assert_close(averaged, start + 0.9 * (now - start))
 
 
+def test_the_average_of_a_code_that_was_replaced_begins_anew(without_annotation_checks):
+    config = replace(CONFIG, steps=100, warmup=0.0, patience=1)
+    learner, steps = TokenizerLearner(fresh(dataset(), config), config), 5
+    codebook = learner.tokenizer.quantizer.codebook
+    for step in range(steps):
+        before = codebook.detach().clone()
+        values = learner.update(torch.from_numpy(pictures(8, seed=step)), seeded(step))
+    now = codebook.detach().clone()
+    with learner.averaged():
+        same = (codebook.detach() == now).all(1)
+    # Adam moves a number by about its learning rate; a code that was replaced is a feature, far from where it was.
+    replaced = ((now - before).abs() > 100 * config.learning_rate).any(1)
+    assert replaced.sum() == values["codes_replaced"] > 0
+    assert torch.equal(same, replaced)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

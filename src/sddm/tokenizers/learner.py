@@ -168,14 +168,14 @@ class TokenizerLearner(Learner):
         self._optimizers["tokenizer"].zero_grad()
         torch.autograd.backward([made.planes, of_codes], [slope, torch.ones_like(of_codes)])
         self._optimizers["tokenizer"].step()
-        values["codes_replaced"] = self._trained.revival(self.tokenizer.quantizer, made.features, tokens, generator)
+        replaced = self._trained.revival(self.tokenizer.quantizer, made.features, tokens, generator)
         values["discriminator"] = 0.0
         if self.config.is_adversarial(step):
             values["discriminator"] = self._discriminate(planes, made.planes.detach())
         self.average.update()
-        return {"loss": values.pop("loss"), "code_loss": float(of_codes.detach()), **values} | {
-            "perplexity": perplexity(tokens, codes)
-        }
+        self.average.restart(self.tokenizer.quantizer.codebook, replaced)
+        of_use = {"perplexity": perplexity(tokens, codes), "codes_replaced": float(len(replaced))}
+        return {"loss": values.pop("loss"), "code_loss": float(of_codes.detach()), **values, **of_use}
 
     def _slope(self, planes: Planes, made: Planes, adversarial: bool) -> tuple[Planes, dict[str, float]]:
         """The gradient of the losses of a reconstruction with respect to it, and their values."""

@@ -88,8 +88,8 @@ class Revival(nn.Module):
         features: Float[Tensor, "num width rows columns"],
         tokens: Int[Tensor, "num rows columns"],
         generator: torch.Generator,
-    ) -> int:
-        """Count a step whose features got these tokens, and replace codes; how many."""
+    ) -> Int[Tensor, "replaced"]:
+        """Count a step whose features got these tokens, and replace codes; which."""
         self.unused += 1
         self.unused[tokens.flatten()] = 0
         places = torch.randperm(tokens.numel(), generator=generator).to(tokens.device)
@@ -97,7 +97,7 @@ class Revival(nn.Module):
         chosen = rearrange(features.detach(), "n w r c -> (n r c) w")[places[: len(replaced)]]
         quantizer.codebook[replaced] = chosen
         self.unused[replaced] = 0
-        return len(replaced)
+        return replaced
 
 
 def perplexity(tokens: Int[Tensor, "..."], codes: int) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from sddm.training.devices import local_part
@@ -35,6 +36,14 @@ class EMA:
     def update(self) -> None:
         follow(self._shadows, self._weights, self.steps, self.decay, self.share)
         self.steps += 1
+
+    @torch.no_grad()
+    def restart(self, weight: Tensor, rows: Int[Tensor, "rows"]) -> None:
+        """Let the average of some rows of a weight begin anew: they were replaced by others, and did not move there."""
+        place = local_part(weight).data_ptr()
+        for own, shadow in zip(self._weights, self._shadows, strict=True):
+            if own.data_ptr() == place:
+                shadow[rows] = own[rows]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
