@@ -31,8 +31,10 @@ def made(name):
 @pytest.fixture
 def small(monkeypatch, at_full_speed):
     monkeypatch.setattr(music, "corpus", made)
-    for name, value in (("GIVEN", KNOWN), ("RUNS", 2), ("TUNES", 4), ("SCORED", 4), ("TIMES", 8), ("SHOWN", 2)):
+    for name, value in (("GIVEN", KNOWN), ("RUNS", 2), ("TUNES", 4), ("TIMES", 8), ("SHOWN", 2)):
         monkeypatch.setattr(music, name, value)
+    monkeypatch.setattr(music.Music, "runs", 2)
+    monkeypatch.setattr(music.Music, "scored", 4)
     monkeypatch.setattr(music, "SCALES", {"small": music.Sized(1e-4, 16, 1, 4)})
     monkeypatch.setattr(music.MusicSteps, "steps", (2, 4))
     monkeypatch.setattr(timed, "POINTS", 1)
