@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from sddm.experiments.chorales import Chorales
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.experiment import Experiment
 from sddm.experiments.learning import Learning, Objectives
@@ -19,5 +20,6 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "orders": Orders,
     "music": Music,
     "music-steps": MusicSteps,
+    "chorales": Chorales,
 }
 """Each is made for a scale, small or paper."""

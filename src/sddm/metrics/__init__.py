@@ -10,6 +10,7 @@ from sddm.metrics.association import association_gap, cramers_v
 from sddm.metrics.cells import cell_distance
 from sddm.metrics.figure import Figure, Metric
 from sddm.metrics.histograms import hellinger, outlier_fraction
+from sddm.metrics.jackknife import jackknife
 from sddm.metrics.mmd import MIN_ROWS_FOR_ERROR, MMD, hamming_mmd
 from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
 from sddm.metrics.paired import Difference, paired_difference
@@ -29,6 +30,7 @@ __all__ = [
     "draw_molecules",
     "hamming_mmd",
     "hellinger",
+    "jackknife",
     "outlier_fraction",
     "paired_difference",
 ]
