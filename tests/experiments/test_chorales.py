@@ -59,7 +59,7 @@ def test_every_way_keeps_what_is_given_and_generates_the_rest_of_the_same_choral
         made_here, right = tensors["tokens"][:, ~given], tensors["truth"][:, ~given]
         assert torch.equal(tensors["tokens"][:, given], tensors["truth"][:, given])
         assert figures["same"][0] == pytest.approx(float((made_here == right).double().mean()))
-        assert ("bits" in figures) == (result["row"] in ("in order", "analytical, 100 steps"))
+        assert ("bits" in figures) == (result["row"] in ("in order", "analytical, 64 steps"))
         assert (figures["tunes"], figures["runs"], figures["rows"]) == (3, 2, 6)
     table = (tmp_path / "out" / "music" / "chorales" / "tables.md").read_text()
     assert table.count("| another chorale |") == table.count("| Bach |") == 3

@@ -1,24 +1,12 @@
-"""What the experiment on chorales shows: a table for each task, pictures, and files to listen to."""
+"""What the experiment on chorales says: a table for each task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from einops import rearrange
-from jaxtyping import Bool, Int
-from torch import Tensor
-
-from sddm.codecs import Codec, Notes
 from sddm.experiments.experiment import markdown, with_error
-from sddm.formats.piano_roll import draw_roll
-from sddm.formats.score import REST
 
-ALTERNATIVES = 2
-"""Completions in a picture."""
-LISTENED = 2
-"""Chorales that are kept as MIDI files."""
 DISTANCES = {
     "pitch classes": "pitch classes",
     "intervals": "intervals",
@@ -87,27 +75,3 @@ def _percent(figures: Mapping[str, Any], name: str) -> str:
         return ""
     value, error = figures[name]
     return f"{100 * value:.1f} ± {100 * error:.1f}%"
-
-
-def show(
-    codec: Codec,
-    tokens: Int[Tensor, "num dim"],
-    truth: Int[Tensor, "num dim"],
-    mask: Bool[Tensor, "dim"],
-    runs: int,
-    path: Path,
-) -> None:
-    """A picture of what is given of the first chorale, of Bach's own and of some completions, and MIDI files."""
-    assert isinstance(codec, Notes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    given = rearrange(mask, "(steps voices) -> voices steps", voices=codec.voices).numpy()
-    bach = codec.decode(truth[:1])[0]
-    alone = codec.decode(truth[:1])[0]
-    alone[~given] = REST
-    made = list(codec.decode(tokens[: min(runs, ALTERNATIVES)]))
-    titles = ["given", "Bach", *(f"completion {number + 1}" for number in range(len(made)))]
-    draw_roll([alone, bach, *made], path.with_suffix(".png"), given, titles, codec.steps_per_bar)
-    for number in range(min(LISTENED, len(tokens) // runs)):
-        for name, row in (("bach", truth[number * runs]), (path.name, tokens[number * runs])):
-            file = path.parent / f"chorale-{number + 1}-{name}.mid"
-            codec.write(row[None], file)

@@ -25,9 +25,10 @@ from sddm.data.leaks import leaks
 from sddm.data.music import CHORALE_WINDOW
 from sddm.data.music_pieces import VOICES
 from sddm.diffusion import Diffusion
-from sddm.experiments.chorale_report import show, tables
+from sddm.experiments.chorale_report import tables
 from sddm.experiments.corpora import Corpus, corpus
 from sddm.experiments.experiment import Cell, Experiment, Row, slug
+from sddm.experiments.music_report import Gallery
 from sddm.experiments.systems import Drawn, Fresh, Source, System
 from sddm.experiments.timed import TimedDiffusion
 from sddm.likelihood import in_order
@@ -41,11 +42,15 @@ from sddm.shapes import Times, Tokens
 from sddm.training import TrainingConfig
 from sddm.training.batches import generator_of
 
-RUNS, TUNES, TIMES = 5, 22, 16
+RUNS, TUNES, TIMES = 3, 22, 16
 """Completions of a chorale, test chorales that are completed (one window of each), and times of the bound of a row."""
+ALTERNATIVES = 2
+"""Completions in a picture."""
 BAR = 16
-COMPLETIONS, SHOWN = "completions.safetensors", "in order"
-"""The file of a cell's completions, and the row whose completions are shown."""
+COMPLETIONS = "completions.safetensors"
+"""The file of a cell's completions."""
+SHOWN, BLIND = "in order", "in order, blind to what follows"
+"""The row whose completions are shown, and one that is the same when a beginning is completed."""
 Law = Callable[[Scores], Histogram]
 KEYS = 5
 """Semitones by which rows are transposed in training."""
@@ -115,9 +120,8 @@ def rows(minutes: float, **sizes: Any) -> dict[str, Row]:
     ours = TimedDiffusion(minutes, recipe)
     ways: dict[str, dict[str, Any]] = {
         SHOWN: {},
-        "in order, temperature 0.8": {"temperature": 0.8},
-        "by confidence": {"sampler": "confident"},
-        "analytical, 100 steps": {"sampler": "analytical", "steps": 100},
+        "by confidence, 64 steps": {"sampler": "confident", "steps": 64},
+        "analytical, 64 steps": {"sampler": "analytical", "steps": 64},
     }
     systems: dict[str, System] = {
         name: replace(ours, recipe=recipe.but(sampling=changes)) for name, changes in ways.items()
@@ -139,6 +143,9 @@ class Chorales(Experiment[Row]):
 
     def __init__(self, scale: str) -> None:
         super().__init__("music/chorales", scale, rows(**SCALES[scale]), list(TASKS))
+
+    def cells(self) -> list[Cell]:
+        return [cell for cell in super().cells() if cell != (BLIND, "complete")]
 
     def source(self, column: str) -> Corpus:
         """The chorales, under the name of the task."""
@@ -200,8 +207,9 @@ class Chorales(Experiment[Row]):
         for name, task in TASKS.items():
             made = work / slug(f"{SHOWN}/{name}-0") / COMPLETIONS
             if made.exists():
-                codec, tensors = self.source(name).test.codec, _files.load_tensors(made)[1]
-                show(codec, tensors["tokens"], tensors["truth"], task.mask(), RUNS, folder / name)
+                tokens, truth = (_files.load_tensors(made)[1][kind] for kind in ("tokens", "truth"))
+                gallery = Gallery(folder / f"{name}.png", RUNS, ALTERNATIVES, "chorale", "bach", name)
+                gallery.show(self.source(name).test.codec, tokens, truth, task.mask())
 
 
 def asked(source: Corpus, many: int) -> tuple[Int[Tensor, "num dim"], Condition]:
