@@ -189,3 +189,15 @@ def test_a_picture_alone_shows_what_was_given(model):
     main(shlex.split("sample runs/songs --num 2 --out free.png"))
     grey = [(image.imread(name)[..., :3] == np.float32(0xE9 / 255)).mean() for name in ("given.png", "free.png")]
     assert grey[0] > grey[1]
+
+
+def test_bars_of_a_long_piece_are_filled_and_it_goes_on_after_its_end(model, capsys):
+    main(shlex.split("sample runs/songs --condition tune.mid --fill 12:13 --steps 4 --out filled.mid"))
+    assert "The model sees bars 11 to 14" in capsys.readouterr().err
+    truth, filled = (sounding(from_notes_of(name, 256))[0] for name in ("tune.mid", "filled.mid"))
+    kept = ~np.isin(np.arange(256) // 16 + 1, (12, 13))
+    assert np.array_equal(filled[kept], truth[kept])
+    main(shlex.split("sample runs/songs --condition tune.mid --give 256 --steps 4 --out longer.mid --num 1"))
+    with wave.open("longer.wav") as sound:
+        assert sound.getnframes() == round((256 + 32) * SECONDS_A_STEP * sound.getframerate())
+    assert np.array_equal(sounding(from_notes_of("longer.mid", 288))[0][:256], truth)

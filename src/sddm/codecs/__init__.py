@@ -1,8 +1,9 @@
 """What tokens mean, both ways: from files to tokens, and from tokens back to what the user's file held."""
 
-from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
+from sddm.codecs.base import MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
 from sddm.codecs.columns import Columns
+from sddm.codecs.excerpt import BLANK, Excerpt
 from sddm.codecs.integers import Integers
 from sddm.codecs.notes import Notes
 from sddm.codecs.points import GrayCode, Points
@@ -36,6 +37,7 @@ __all__ = [
     "Codec",
     "Columns",
     "Encoded",
+    "Excerpt",
     "GrayCode",
     "Integers",
     "Notes",
