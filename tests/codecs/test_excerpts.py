@@ -53,6 +53,8 @@ def test_after_a_window_or_more_the_last_half_is_the_context_of_what_follows(cod
     assert excerpt.completed(torch.full((1, WINDOW), 99)).tolist() == [[*range(40, 50), *[99] * 4]]
     with pytest.warns(UserWarning, match="What is kept of the others is written as it is"):
         assert codec.excerpt(piece, WINDOW, give=STEPS).rows.tolist() == [[*range(40, 60), *[BLANK] * 4]]
+    with pytest.warns(UserWarning, match="The model sees bars 9 to 12"):  # without a rule, all of it is given
+        assert codec.excerpt(piece, WINDOW).rows.tolist() == [[*range(40, 60), *[BLANK] * 4]]
     with pytest.warns(UserWarning, match="The first 8 of it are used"):
         assert codec.excerpt(piece, WINDOW, give=7).rows.tolist() == [[*range(40, 47), BLANK]]
 

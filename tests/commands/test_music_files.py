@@ -178,9 +178,8 @@ def test_a_short_piece_is_filled_and_harmonised_in_its_own_length(model, capsys)
         assert match in refused(f"sample runs/songs --condition short.mid {rules} --out a.mid", capsys)
     said = refused("sample runs/chorales --condition short.mid --keep-voice alto --out a.mid", capsys)
     assert "keep_voice names the alto, but the piece has no notes for it: it has the soprano only" in said
-    said = refused("sample runs/songs --condition tune.mid --out a.mid", capsys)
-    assert "'tune.mid' has 256 steps, but samples have 64. The first 64 of it are used" in said
-    assert "All of the piece is kept. Leave something to generate" in said
+    said = refused("sample runs/songs --condition tune.mid --fill 2:5 --out a.mid", capsys)
+    assert "reaches from bar 2 to bar 5, which is 64 steps, but samples have 64, with some context" in said
     assert not Path("a.mid").exists()
 
 
@@ -197,7 +196,7 @@ def test_bars_of_a_long_piece_are_filled_and_it_goes_on_after_its_end(model, cap
     truth, filled = (sounding(from_notes_of(name, 256))[0] for name in ("tune.mid", "filled.mid"))
     kept = ~np.isin(np.arange(256) // 16 + 1, (12, 13))
     assert np.array_equal(filled[kept], truth[kept])
-    main(shlex.split("sample runs/songs --condition tune.mid --give 256 --steps 4 --out longer.mid --num 1"))
+    main(shlex.split("sample runs/songs --condition tune.mid --steps 4 --out longer.mid"))
     with wave.open("longer.wav") as sound:
         assert sound.getnframes() == round((256 + 32) * SECONDS_A_STEP * sound.getframerate())
     assert np.array_equal(sounding(from_notes_of("longer.mid", 288))[0][:256], truth)

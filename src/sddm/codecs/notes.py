@@ -202,15 +202,17 @@ class Notes(Codec):
         keep_voice: str | None = None,
         **options: Any,
     ) -> Excerpt:
-        """Of a longer piece, bars are filled in a window around them, and what goes on after a window or more is
-        generated half a window long, after the other half. All else is kept as it is."""
+        """Of a longer piece, bars are filled in a window around them. After its end, or after a window or more of it that
+        is given, half a window is generated, and the half before is the context. All else is kept as it is."""
         window, voices = self._steps(length), self.voices
+        known = self.read_condition(path, max(length, MAX_LENGTH // voices * voices), **options)
+        steps = self._end(known)
+        if (give, fill, keep_voice) == (None, None, None) and bool((known[:, : steps * voices] != BLANK).all()):
+            give = steps if steps >= window else None  # a whole piece goes on
         goes_on = give is not None and give >= window and fill is None
         filled = fill is not None and give is None
         if keep_voice is not None or not (goes_on or filled):
             return super().excerpt(path, length, give, fill, keep_voice, **options)
-        known = self.read_condition(path, max(length, MAX_LENGTH // voices * voices), **options)
-        steps = self._end(known)
         known = known[:, : max(length, (steps + window) * voices)]
         rows = self.kept(known, give, fill)
         if filled and steps <= window:
