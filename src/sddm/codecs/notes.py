@@ -202,8 +202,8 @@ class Notes(Codec):
         keep_voice: str | None = None,
         **options: Any,
     ) -> Excerpt:
-        """Of a longer piece, bars are filled in a window around them. After its end, or after a window or more of it that
-        is given, half a window is generated, and the half before is the context. All else is kept as it is."""
+        """Of a longer piece, bars are filled in a window around them. After its end, or after a window or more that is
+        given, half a window is generated, and the half before is the context. All else is kept as it is."""
         window, voices = self._steps(length), self.voices
         known = self.read_condition(path, max(length, MAX_LENGTH // voices * voices), **options)
         steps = self._end(known)

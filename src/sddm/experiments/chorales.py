@@ -208,7 +208,7 @@ class Chorales(Experiment[Row]):
             made = work / slug(f"{SHOWN}/{name}-0") / COMPLETIONS
             if made.exists():
                 tokens, truth = (_files.load_tensors(made)[1][kind] for kind in ("tokens", "truth"))
-                gallery = Gallery(folder / f"{name}.png", RUNS, ALTERNATIVES, "chorale", "bach", name)
+                gallery = Gallery(folder / f"{name}.png", RUNS, ALTERNATIVES, "chorale", "Bach", name)
                 gallery.show(self.source(name).test.codec, tokens, truth, task.mask())
 
 

@@ -174,7 +174,9 @@ def _number(figures: Mapping[str, Any], key: str) -> str:
 class Gallery:
     """How completions are shown: a picture, and MIDI files in the folder of the picture.
 
-    runs, shown: completions of a piece, and how many of them are in the picture.   piece, truth, made: names of files.
+    runs, shown: completions of a piece, and how many of them are in the picture.
+    piece, truth, made: what a piece, itself and a completion are called in the names of files; the second in the
+    picture, too.
     """
 
     picture: Path
@@ -202,4 +204,4 @@ class Gallery:
     def _heard(self, tokens: Tensor, truth: Tensor) -> Iterator[tuple[str, Tensor]]:
         for number in range(min(LISTENED, len(tokens) // self.runs)):
             for name, rows in ((self.truth, truth), (self.made, tokens)):
-                yield f"{self.piece}-{number + 1}-{name}", rows[number * self.runs]
+                yield f"{self.piece}-{number + 1}-{name.lower()}", rows[number * self.runs]
