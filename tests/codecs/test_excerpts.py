@@ -79,6 +79,16 @@ def test_several_voices_have_windows_of_whole_steps(tmp_path):
     assert excerpt.window.tolist() == [[66, 36, 67, 37, *[BLANK] * 8, 72, 42, 73, 43]]
 
 
+def test_of_a_long_piece_in_which_a_voice_is_missing_the_first_window_is_used(tmp_path):
+    codec = Notes(2, steps_per_beat=1, beats_per_bar=BAR)
+    path = saved(tmp_path, [pitch for step in range(STEPS) for pitch in (60 + step, BLANK)])
+    for rules in ({"fill": "3"}, {"keep_voice": "1"}, {}):
+        with pytest.warns(UserWarning, match="The first 8 of it are used"):
+            excerpt = codec.excerpt(path, 2 * WINDOW, **rules)
+        assert excerpt.rows.tolist() == excerpt.window.tolist()
+        assert [token for token in excerpt.rows[0, ::2].tolist() if token != BLANK][:4] == [60, 61, 62, 63]
+
+
 def test_bars_that_span_more_than_a_window_are_answered_by_a_sentence(codec, piece):
     match = "reaches from bar 2 to bar 9, which is 16 steps, but samples have 8, with some context. Fill fewer bars"
     with pytest.raises(ValueError, match=match):

@@ -117,12 +117,13 @@ def test_transposed_rows_are_the_same_music_in_another_key(place, options):
     assert torch.equal(moved(3).x0, transposed(batches, data.codec, 5, seed=0)(3).x0)
 
 
-def test_what_was_trained_on_a_grid_is_saved_with_the_model(place):
+def test_what_was_trained_on_a_grid_is_saved_with_the_model(place, capsys):
     sizes = "--steps 1 --batch-size 4 --width 8 --layers 1 --heads 1"
     main(shlex.split(f"train --data songs {sizes} --steps-per-beat 2 --window 64"))
     diffusion = Diffusion.from_pretrained("runs/songs/model")
     assert diffusion.codec == Notes(steps_per_beat=2)
     assert diffusion.length == 64
+    assert "sddm sample runs/songs --num 16 --out samples. Score" in capsys.readouterr().err
     main(shlex.split("evaluate runs/songs --samples 4 --rows 2 --num-times 8 --steps 2"))
 
 

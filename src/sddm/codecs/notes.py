@@ -204,15 +204,16 @@ class Notes(Codec):
     ) -> Excerpt:
         """Of a longer piece, bars are filled in a window around them. After its end, or after a window or more that is
         given, half a window is generated, and the half before is the context. All else is kept as it is."""
-        window, voices = self._steps(length), self.voices
+        window, voices, rules = self._steps(length), self.voices, (give, fill, keep_voice)
         known = self.read_condition(path, max(length, MAX_LENGTH // voices * voices), **options)
         steps = self._end(known)
-        if (give, fill, keep_voice) == (None, None, None) and bool((known[:, : steps * voices] != BLANK).all()):
-            give = steps if steps >= window else None  # a whole piece goes on
+        if rules == (None, None, None) and steps >= window:
+            give = steps
         goes_on = give is not None and give >= window and fill is None
         filled = fill is not None and give is None
-        if keep_voice is not None or not (goes_on or filled):
-            return super().excerpt(path, length, give, fill, keep_voice, **options)
+        whole = keep_voice is None and bool((known[:, : steps * voices] != BLANK).all())
+        if not (whole and (goes_on or filled)):
+            return super().excerpt(path, length, *rules, **options)
         known = known[:, : max(length, (steps + window) * voices)]
         rows = self.kept(known, give, fill)
         if filled and steps <= window:

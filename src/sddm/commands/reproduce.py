@@ -24,7 +24,8 @@ class ReproduceCommand:
 
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="|".join(EXPERIMENTS))]
     """synthetic: the tables of the seven densities; steps and training: how near the data its energy row comes, against
-    the number of sampling steps and against the time of training."""
+    the number of sampling steps and against the time of training; music, music-steps: melodies that are continued, by
+    several systems; chorales: one model that harmonises, fills and completes."""
     scale: Literal["small", "paper"] = "small"
     """small: what two CPU cores finish, minutes a cell; paper: the paper's sizes and steps, for a GPU."""
     cells: tuple[str, ...] = ()
