@@ -24,8 +24,17 @@ from sddm.codecs import Notes
 from sddm.conditions import Condition
 from sddm.data.leaks import leaks
 from sddm.experiments.corpora import Corpus, corpus
-from sddm.experiments.experiment import Cell, Experiment, Row, markdown, slug, with_error
-from sddm.experiments.music_report import FIRST, MUSICAL, Gallery, Setting, bits_curves, mean_over_tunes, tables
+from sddm.experiments.experiment import Cell, Experiment, Row, slug
+from sddm.experiments.music_report import (
+    FIRST,
+    MUSICAL,
+    Gallery,
+    Setting,
+    bits_curves,
+    by_sampler,
+    table_of_steps,
+    tables,
+)
 from sddm.experiments.pictures import curves, progress_curves
 from sddm.experiments.systems import Drawn, Source
 from sddm.experiments.timed import LeftToRight, Timed, TimedD3PM, TimedDiffusion
@@ -192,14 +201,7 @@ class MusicSteps(Music):
         Experiment.__init__(self, "music/steps", scale, rows, ["melodies"])
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        lines = by_sampler(results)
-        header = ["Hellinger distance", *map(str, self.steps)]
-        body = [
-            [name, *(with_error(*points[n], 4) if n in points else "" for n in self.steps)]
-            for name, points in lines.items()
-        ]
-        command = f"`sddm reproduce music-steps --scale {self.scale}`"
-        _files.write_text(folder / "tables.md", f"# {self.name}\n\n{markdown(header, body)}\nFrom {command}.\n")
+        _files.write_text(folder / "tables.md", table_of_steps(results, self.steps, FEWER, self.setting))
 
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
         lines = {
@@ -230,15 +232,6 @@ def with_steps(system: Timed, evaluations: int) -> Timed:
     assert isinstance(system, TimedDiffusion)
     steps = evaluations // (1 + system.recipe.sampling.corrector)
     return replace(system, recipe=system.recipe.but(sampling={"steps": steps}))
-
-
-def by_sampler(results: list[dict[str, Any]]) -> dict[str, dict[int, tuple[float, float]]]:
-    """The Hellinger distance and its error by sampler and number of evaluations."""
-    lines: dict[str, dict[int, tuple[float, float]]] = {}
-    for result in results:
-        name, _, last = result["row"].rpartition(", ")
-        lines.setdefault(name, {})[int(last.split()[0])] = mean_over_tunes(result["figures"], "hellinger")
-    return lines
 
 
 def given(rows: Int[Tensor, "num dim"]) -> Condition:

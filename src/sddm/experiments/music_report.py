@@ -70,6 +70,13 @@ of the estimate for these melodies. The picture is `loss.png`.
 """
 
 
+STEPS_TEXT = """\
+The Hellinger distance, 0 to 1, between how often each pitch and the rest occur in a completion and in the melody
+itself, for one completion of each of {tunes} test melodies after {given} steps, by the number of evaluations of the
+network, those of the corrector counted in. Errors are standard errors over tunes.
+"""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What the words of a report need to know."""
@@ -153,6 +160,26 @@ def _reached(points: Curve, level: float) -> str:
             return f"{earlier + (seconds - earlier) * (higher - level) / (higher - bits):.0f}"
         before = (seconds, bits)
     return f"not in {points[-1][0]:.0f}"
+
+
+def table_of_steps(results: Sequence[dict[str, Any]], steps: Sequence[int], tunes: int, setting: Setting) -> str:
+    """How near completions come, by sampler and number of evaluations."""
+    body = [
+        [name, *(with_error(*points[n], 4) if n in points else "" for n in steps)]
+        for name, points in by_sampler(results).items()
+    ]
+    parts = [f"# {setting.name}, {setting.scale} scale\n", STEPS_TEXT.format(tunes=tunes, given=setting.given)]
+    parts.append(markdown(["Hellinger distance", *map(str, steps)], body))
+    return "\n".join([*parts, f"From `sddm reproduce music-steps --scale {setting.scale}`.\n"])
+
+
+def by_sampler(results: Sequence[dict[str, Any]]) -> dict[str, dict[int, tuple[float, float]]]:
+    """The Hellinger distance and its error by sampler and number of evaluations."""
+    lines: dict[str, dict[int, tuple[float, float]]] = {}
+    for result in results:
+        name, _, last = result["row"].rpartition(", ")
+        lines.setdefault(name, {})[int(last.split()[0])] = mean_over_tunes(result["figures"], "hellinger")
+    return lines
 
 
 def mean_over_tunes(figures: dict[str, Any], key: str) -> tuple[float, float]:
