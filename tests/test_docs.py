@@ -88,7 +88,10 @@ def test_the_python_of_the_guide_to_images_runs():
 
 @pytest.mark.usefixtures("at_full_speed")
 def test_the_python_of_the_guide_to_music_runs():
-    assert run_blocks("docs/music.md")["scores"].shape == (2, 1, 32)
+    names = run_blocks("docs/music.md")
+    assert names["scores"].shape == names["by_d3pm"].shape == (2, 1, 32)
+    for made in (names["codec"].encode(names["by_d3pm"]), names["by_tauldr"]):
+        assert torch.equal(made[:, :8], names["start"].values[:, :8])
 
 
 def test_the_type_checks_are_on():

@@ -117,12 +117,13 @@ def test_transposed_rows_are_the_same_music_in_another_key(place, options):
     assert torch.equal(moved(3).x0, transposed(batches, data.codec, 5, seed=0)(3).x0)
 
 
-def test_what_was_trained_on_a_grid_is_saved_with_the_model(place):
+def test_what_was_trained_on_a_grid_is_saved_with_the_model(place, capsys):
     sizes = "--steps 1 --batch-size 4 --width 8 --layers 1 --heads 1"
     main(shlex.split(f"train --data songs {sizes} --steps-per-beat 2 --window 64"))
     diffusion = Diffusion.from_pretrained("runs/songs/model")
     assert diffusion.codec == Notes(steps_per_beat=2)
     assert diffusion.length == 64
+    assert "sddm sample runs/songs --num 16 --out samples. Score" in capsys.readouterr().err
     main(shlex.split("evaluate runs/songs --samples 4 --rows 2 --num-times 8 --steps 2"))
 
 
@@ -178,9 +179,8 @@ def test_a_short_piece_is_filled_and_harmonised_in_its_own_length(model, capsys)
         assert match in refused(f"sample runs/songs --condition short.mid {rules} --out a.mid", capsys)
     said = refused("sample runs/chorales --condition short.mid --keep-voice alto --out a.mid", capsys)
     assert "keep_voice names the alto, but the piece has no notes for it: it has the soprano only" in said
-    said = refused("sample runs/songs --condition tune.mid --out a.mid", capsys)
-    assert "'tune.mid' has 256 steps, but samples have 64. The first 64 of it are used" in said
-    assert "All of the piece is kept. Leave something to generate" in said
+    said = refused("sample runs/songs --condition tune.mid --fill 2:5 --out a.mid", capsys)
+    assert "reaches from bar 2 to bar 5, which is 64 steps, but samples have 64, with some context" in said
     assert not Path("a.mid").exists()
 
 
@@ -189,3 +189,15 @@ def test_a_picture_alone_shows_what_was_given(model):
     main(shlex.split("sample runs/songs --num 2 --out free.png"))
     grey = [(image.imread(name)[..., :3] == np.float32(0xE9 / 255)).mean() for name in ("given.png", "free.png")]
     assert grey[0] > grey[1]
+
+
+def test_bars_of_a_long_piece_are_filled_and_it_goes_on_after_its_end(model, capsys):
+    main(shlex.split("sample runs/songs --condition tune.mid --fill 12:13 --steps 4 --out filled.mid"))
+    assert "The model sees bars 11 to 14" in capsys.readouterr().err
+    truth, filled = (sounding(from_notes_of(name, 256))[0] for name in ("tune.mid", "filled.mid"))
+    kept = ~np.isin(np.arange(256) // 16 + 1, (12, 13))
+    assert np.array_equal(filled[kept], truth[kept])
+    main(shlex.split("sample runs/songs --condition tune.mid --steps 4 --out longer.mid"))
+    with wave.open("longer.wav") as sound:
+        assert sound.getnframes() == round((256 + 32) * SECONDS_A_STEP * sound.getframerate())
+    assert np.array_equal(sounding(from_notes_of("longer.mid", 288))[0][:256], truth)

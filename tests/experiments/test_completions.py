@@ -1,5 +1,6 @@
 """The experiment on music, with a few made-up tunes in place of the corpus."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from enumerated import seeded
 from sddm.codecs import Notes
 from sddm.conditions import Condition
 from sddm.data import Dataset
-from sddm.experiments import music, timed
+from sddm.experiments import music, music_report, timed
 from sddm.experiments.corpora import Corpus
 from sddm.experiments.runner import reproduce
 from sddm.experiments.timed import TimedD3PM
@@ -33,6 +34,8 @@ def small(monkeypatch, at_full_speed):
     monkeypatch.setattr(music, "corpus", made)
     for name, value in (("GIVEN", KNOWN), ("RUNS", 2), ("TUNES", 4), ("TIMES", 8), ("SHOWN", 2)):
         monkeypatch.setattr(music, name, value)
+    monkeypatch.setattr(music.Music, "runs", 2)
+    monkeypatch.setattr(music.Music, "scored", 4)
     monkeypatch.setattr(music, "SCALES", {"small": music.Sized(1e-4, 16, 1, 4)})
     monkeypatch.setattr(music.Music, "runs", 2)
     monkeypatch.setattr(music.Music, "scored", 4)
@@ -114,3 +117,25 @@ def test_the_left_to_right_model_is_given_beginnings_alone(small):
     end = Condition(torch.from_numpy(np.arange(STEPS) > 8).expand(3, -1), rows)
     with pytest.raises(ValueError, match="can be given the first positions of a row alone"):
         system.sample(model, 3, 0, end)
+
+
+def test_the_table_says_when_a_loss_is_reached_between_two_evaluations():
+    curve = [(60.0, 64, 2.0, 0.1), (120.0, 128, 1.0, 0.1), (180.0, 192, 0.5, 0.1)]
+    lines = {"SDDM": curve, "D3PM uniform": [(60.0, 64, 3.0, 0.1), (180.0, 192, 1.25, 0.1)]}
+    sddm, d3pm = (line.split(" | ") for line in music_report.times_to_loss(lines).splitlines()[2:])
+    assert sddm[1:] == ["0.500 ± 0.100", "180", "105", "180 |"]
+    assert d3pm[1:] == ["1.250 ± 0.100", "180", "180", "not in 180 |"]
+    assert (
+        music_report.times_to_loss({"SDDM": curve[1:], "D3PM uniform": lines["D3PM uniform"]}).count("before 120") == 1
+    )
+
+
+def test_losses_are_compared_in_bits_of_a_note_that_is_not_given():
+    bits = 3.0
+    steps = music_report.WINDOW
+    scaled, exact = (math.log(2) * bits * notes for notes in (steps, steps - 32))
+    found = {"SDDM": {"curve": [[9.0, 64, scaled, 0.0]]}, "SDDM, ordered": {"curve": [[8.0, 64, exact, 0.0]]}}
+    found |= {"left to right": {"curve": [[7.0, 64, scaled, 0.0]]}}
+    curves = music_report.bits_curves(found, music.Music("small").setting)
+    assert list(curves) == ["SDDM", "SDDM, ordered"]  # the left-to-right model's loss counts the beginning as well
+    assert all(curve[0][2] == pytest.approx(bits) for curve in curves.values())

@@ -12,7 +12,7 @@ from sddm.codecs import Integers, Notes
 from sddm.formats.score import HELD, REST
 from sddm.metrics import compare, hellinger, outlier_fraction, paired_difference
 from sddm.metrics.music import distance, intervals, note_lengths, pitch_classes, repeated_bars
-from sddm.metrics.voices import outside_ranges, parallel_fifths, parallel_octaves, voice_crossings
+from sddm.metrics.voices import chords, outside_ranges, parallel_fifths, parallel_octaves, voice_crossings
 
 ROWS = st.lists(st.integers(0, 4), min_size=12, max_size=12)
 
@@ -183,7 +183,14 @@ def test_parallels_are_fifths_and_octaves_that_move_together():
 # ---- in the table --------------------------------------------------------------------------------------------------
 
 OF_SCORES = ["pitch_class_distance", "interval_distance", "note_length_distance", "repeated_bars"]
-OF_VOICES = ["outside_ranges", "voice_crossings", "parallel_fifths", "parallel_octaves"]
+OF_VOICES = ["chord_distance", "outside_ranges", "voice_crossings", "parallel_fifths", "parallel_octaves"]
+
+
+def test_chords_count_the_intervals_between_voices_without_octaves_and_rests():
+    law = chords(score([72, HELD, 67], [60, 64, REST]))
+    # An octave, then C above E, which is a minor sixth; in the last step one voice is silent.
+    assert law.tolist() == [0.5, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, 0, 0]
+    assert np.isnan(chords(score([REST], [60]))).all()
 
 
 def random_music(num, voices, pitches, generator):

@@ -1,9 +1,10 @@
 """What tokens mean, both ways: from files to tokens, and from tokens back to what the user's file held."""
 
-from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
+from sddm.codecs.base import MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
 from sddm.codecs.codes import Codes
 from sddm.codecs.columns import Columns
+from sddm.codecs.excerpt import BLANK, Excerpt
 from sddm.codecs.integers import Integers
 from sddm.codecs.notes import Notes
 from sddm.codecs.pixels import Pixels
@@ -50,6 +51,7 @@ __all__ = [
     "Codes",
     "Columns",
     "Encoded",
+    "Excerpt",
     "GrayCode",
     "Integers",
     "Notes",

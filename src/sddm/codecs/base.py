@@ -19,6 +19,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from sddm import _checks
+from sddm.codecs.excerpt import BLANK, Excerpt
 from sddm.config import Configurable
 from sddm.formats.arrays import integers, read_array, write_array
 from sddm.formats.text import readable
@@ -29,8 +30,6 @@ Readers = Mapping[str, Callable[..., "Encoded"]]
 Writers = Mapping[str, Callable[[Tokens, Path], Any]]
 ConditionReaders = Mapping[str, Callable[..., list[list[int]]]]
 Value = TypeVar("Value")
-BLANK = -1
-"""Marks a position whose token is unknown."""
 MAX_LENGTH = 65_536
 """The most positions a sample may have."""
 MAX_STATES = 1_000_000
@@ -233,6 +232,19 @@ class Codec(Configurable, ABC):
                 kind = type(self).__name__.lower()
                 raise ValueError(f"{name}={value!r} was given, which is for music, but the data are {kind}.")
         return known
+
+    def excerpt(
+        self,
+        path: Path,
+        length: int,
+        give: int | None = None,
+        fill: str | None = None,
+        keep_voice: str | None = None,
+        **options: Any,
+    ) -> Excerpt:
+        """Read conditions, keep of them what the rules say, and choose what samples of this length complete."""
+        rows = self.kept(self.read_condition(path, length, **options), give, fill, keep_voice)
+        return Excerpt(rows, rows)
 
     def shortened(self, row: list[int], length: int, name: str) -> list[int]:
         """The beginning of a condition that is longer than a sample, if it may be cut; `name` is that of its file."""

@@ -13,7 +13,8 @@ from jaxtyping import Integer, UInt32
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
+from sddm.codecs.base import Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
+from sddm.codecs.excerpt import BLANK
 from sddm.formats.text import read_lines, read_sequences, readable
 
 

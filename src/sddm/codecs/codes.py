@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from sddm import _checks
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Tokens, Writers
+from sddm.codecs.base import Codec, ConditionReaders, Tokens, Writers
+from sddm.codecs.excerpt import BLANK
 from sddm.codecs.pixels import Pixels
 from sddm.formats.arrays import integers, read_array, write_array
 from sddm.formats.sheet import sheet

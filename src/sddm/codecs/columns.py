@@ -9,7 +9,8 @@ import torch
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.excerpt import BLANK
 from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Int, Int64
 
 from sddm import _checks
-from sddm.codecs.base import BLANK, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
+from sddm.codecs.base import Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
+from sddm.codecs.excerpt import BLANK
 from sddm.formats.arrays import integers, read_array, write_array
 from sddm.formats.text import read_lines
 from sddm.token_array import TokenArray

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Int, Int16, Integer
 from torch import Tensor
 
 from sddm import _checks, _files
-from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.excerpt import BLANK, Excerpt, window_around
 from sddm.codecs.kept import begun, kept
 from sddm.formats.midi import MAX_BYTES, MAX_STEPS_PER_BEAT, read_parts
 from sddm.formats.midi_writer import check_tempo, write_midi
@@ -182,16 +184,68 @@ class Notes(Codec):
         With `fill` or `keep_voice` the piece ends where it ended; otherwise what follows its end is generated. A note
         of which only the end is kept begins there.
         """
-        steps = self._steps(known.shape[1])
-        tokens = rearrange(known, BY_VOICE, voices=self.voices).numpy()
-        there = (tokens != BLANK).any(axis=0)
-        end = int(np.flatnonzero(there.any(axis=0)).max(initial=-1)) + 1
+        steps, end = self._steps(known.shape[1]), self._end(known)
+        there = (rearrange(known, BY_VOICE, voices=self.voices) != BLANK).any(dim=0).numpy()
         mask = np.zeros_like(there)
         mask[:, :end] = kept(there[:, :end], self.voice_names, self.steps_per_bar, give, fill, keep_voice)
         last = end if give is None and (fill, keep_voice) != (None, None) else steps
-        scores = np.stack([begun(score, mask) for score in np.where(tokens == BLANK, REST, self._values[tokens])])
-        rows = np.where(mask & (tokens != BLANK), self._tokens[scores], BLANK)[:, :, :last]
+        rows = self._begun(known, mask)[:, : last * self.voices]
         _checks.require(bool((rows == BLANK).any()), "All of the piece is kept. Leave something to generate.")
+        return rows
+
+    def excerpt(
+        self,
+        path: Path,
+        length: int,
+        give: int | None = None,
+        fill: str | None = None,
+        keep_voice: str | None = None,
+        **options: Any,
+    ) -> Excerpt:
+        """Of a longer piece, bars are filled in a window around them. After its end, or after a window or more that is
+        given, half a window is generated, and the half before is the context. All else is kept as it is."""
+        window, voices, rules = self._steps(length), self.voices, (give, fill, keep_voice)
+        known = self.read_condition(path, max(length, MAX_LENGTH // voices * voices), **options)
+        steps = self._end(known)
+        if rules == (None, None, None) and steps >= window:
+            give = steps
+        goes_on = give is not None and give >= window and fill is None
+        filled = fill is not None and give is None
+        whole = keep_voice is None and bool((known[:, : steps * voices] != BLANK).all())
+        if not (whole and (goes_on or filled)):
+            return super().excerpt(path, length, *rules, **options)
+        known = known[:, : max(length, (steps + window) * voices)]
+        rows = self.kept(known, give, fill)
+        if filled and steps <= window:
+            return Excerpt(rows, rows)
+        if goes_on and give is not None:
+            new = max(1, window // 2)
+            rows, start = rows[:, : (give + new) * voices], give + new - window
+        else:
+            (blank,) = np.nonzero((rows == BLANK).any(dim=0).numpy())
+            first, last = int(blank[0]) // voices, int(blank[-1]) // voices + 1
+            start = window_around(first, last, steps, window, self.steps_per_bar)
+        first, last = (step // self.steps_per_bar + 1 for step in (start, start + window - 1))
+        warnings.warn(
+            f"{str(path)!r} has {steps} steps, but samples have {window}. The model sees bars {first} to {last}. What "
+            "is kept of the others is written as it is."
+        )
+        inside = np.zeros((voices, self._steps(known.shape[1])), dtype=bool)
+        inside[:, start : start + window] = True
+        part = slice(start * voices, (start + window) * voices)
+        seen = self._begun(F.pad(rows, (0, known.shape[1] - rows.shape[1]), value=BLANK), inside)[:, part]
+        return Excerpt(rows, seen, part.start)
+
+    def _end(self, known: Tokens) -> int:
+        """The steps of pieces up to the last one of which something is known."""
+        there = rearrange(known != BLANK, BY_VOICE, voices=self.voices).any(dim=0).any(dim=0)
+        return int(there.nonzero().max()) + 1 if bool(there.any()) else 0
+
+    def _begun(self, known: Tokens, mask: Bool[np.ndarray, "voices steps"]) -> Tokens:
+        """What a mask keeps. A note of which only the end is kept begins there."""
+        tokens = rearrange(known, BY_VOICE, voices=self.voices).numpy()
+        scores = np.stack([begun(score, mask) for score in np.where(tokens == BLANK, REST, self._values[tokens])])
+        rows = np.where(mask & (tokens != BLANK), self._tokens[scores], BLANK)
         return rearrange(torch.from_numpy(rows.astype(np.int64)), "num voices steps -> num (steps voices)")
 
     def _steps(self, positions: int) -> int:

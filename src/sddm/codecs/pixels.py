@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Int, UInt8
 
 from sddm import _checks
-from sddm.codecs.base import BLANK, MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.excerpt import BLANK
 from sddm.codecs.integers import Integers
 from sddm.formats import pictures as files
 from sddm.formats.arrays import integers, read_array, write_array

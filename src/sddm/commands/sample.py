@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from tqdm import tqdm
 
 from sddm import _checks, _files
-from sddm.codecs import BLANK, MAX_LENGTH, Codec
+from sddm.codecs import MAX_LENGTH, Codec, Excerpt
 from sddm.commands import runs
 from sddm.commands.parts import Parts
 from sddm.commands.runs import Flat
@@ -105,7 +105,8 @@ def run(command: SampleCommand) -> None:
     if command.num is None:
         alone = command.out is not None and command.out.suffix.lower() in codec.single
         command = replace(command, num=1 if alone else FEW)
-    condition, written = _condition(command, diffusion, codec, length)
+    excerpt = _excerpt(command, codec, length)
+    condition = None if excerpt is None else _condition(command, diffusion, excerpt.known(length))
     _checks.require(
         command.out is not None or codec.text_ending is not None,
         f"Samples of this model are not text. Name a file for them with --out, such as samples{codec.default_ending}.",
@@ -125,7 +126,9 @@ def run(command: SampleCommand) -> None:
         parts.gather(processes)
         if not processes.is_main_process:
             return
-        tokens = torch.cat([parts.made_by_now(rows) for rows in batches])[:, :written]
+        tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
+        if excerpt is not None:
+            tokens = excerpt.completed(tokens)
         if command.out is None or folder is None:
             _print(codec, tokens)
         else:
@@ -133,7 +136,7 @@ def run(command: SampleCommand) -> None:
                 codec.write(tokens, aside)
                 if command.out.is_dir():  # to be replaced, as was asked for
                     shutil.rmtree(command.out)
-            given = None if condition is None else condition.mask[..., :written].expand_as(tokens)
+            given = None if excerpt is None else excerpt.given.expand_as(tokens)
             codec.write_beside(tokens, command.out, given)
             print(f"{command.many} sample{'s' * (command.many > 1)} in {command.out}", file=sys.stderr)
             shutil.rmtree(folder)
@@ -202,25 +205,24 @@ def _generate(
         parts.write(rows, tokens.cpu())
 
 
-def _condition(command: SampleCommand, diffusion: Diffusion, codec: Codec, length: int) -> tuple[Condition | None, int]:
-    """What is given, and how many positions of each sample are written."""
-    written = length
-    if command.condition is None and command.prefix is None:
-        return None, written
+def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | None:
+    """What is known of the samples, if anything is."""
     if command.condition is not None:
         readable(command.condition, "Name a file with what is known of the samples.")
-        options = {} if command.track is None else {"track": command.track}
-        known = codec.read_condition(command.condition, length, **options)
-        known = codec.kept(known, command.give, command.fill, command.keep_voice)
-        written = known.shape[1]
-        known = torch.nn.functional.pad(known, (0, length - written), value=BLANK)
-    else:
-        known = codec.read_prefix(command.prefix or "", length)
-    if known.shape[0] == 1:
-        known = known[0]
-    condition = Condition.from_blanks(known)
-    condition.for_samples(command.many, length, diffusion.process.num_states)
-    return condition, written
+        options: dict[str, Any] = {} if command.track is None else {"track": command.track}
+        rules = command.give, command.fill, command.keep_voice
+        return codec.excerpt(command.condition, length, *rules, **options)
+    if command.prefix is None:
+        return None
+    known = codec.read_prefix(command.prefix, length)
+    return Excerpt(known, known)
+
+
+def _condition(command: SampleCommand, diffusion: Diffusion, known: Tensor) -> Condition:
+    """What the model is given: the same for all samples, or a row for each."""
+    condition = Condition.from_blanks(known[0] if known.shape[0] == 1 else known)
+    condition.for_samples(command.many, known.shape[1], diffusion.process.num_states)
+    return condition
 
 
 def _print(codec: Codec, tokens: torch.Tensor) -> None:

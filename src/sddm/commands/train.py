@@ -89,7 +89,9 @@ def run(command: TrainCommand) -> None:
         except StoppedError as stop:
             raise StoppedError(f"{stop} Go on with --resume.", stop.signal) from stop
     if job.is_main_process:
-        print(f"Done. Samples: sddm sample {folder} --num 16. Score: sddm evaluate {folder}", file=sys.stderr)
+        codec = rows.codec
+        out = "" if codec.text_ending else f" --out samples{'' if codec.single else codec.default_ending}"
+        print(f"Done. Samples: sddm sample {folder} --num 16{out}. Score: sddm evaluate {folder}", file=sys.stderr)
 
 
 def resumed(folder: Path) -> TrainCommand:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from sddm.experiments.chorales import Chorales
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.experiment import Experiment
 from sddm.experiments.images import Images, ImagesSteps
@@ -22,5 +23,6 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "music-steps": MusicSteps,
     "images": Images,
     "images-steps": ImagesSteps,
+    "chorales": Chorales,
 }
 """Each is made for a scale, small or paper."""

@@ -7,9 +7,10 @@ and minutes of training. `sddm reproduce music-steps` completes by the same mode
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -23,37 +24,35 @@ from sddm.codecs import Notes
 from sddm.conditions import Condition
 from sddm.data.leaks import leaks
 from sddm.experiments.corpora import Corpus, corpus
-from sddm.experiments.experiment import Cell, Experiment, Row, markdown, slug, with_error
-from sddm.experiments.pictures import curves
+from sddm.experiments.experiment import Cell, Experiment, Row, slug
+from sddm.experiments.music_report import (
+    FIRST,
+    MUSICAL,
+    Gallery,
+    Setting,
+    bits_curves,
+    by_sampler,
+    table_of_steps,
+    tables,
+)
+from sddm.experiments.pictures import curves, progress_curves
 from sddm.experiments.systems import Drawn, Source
 from sddm.experiments.timed import LeftToRight, Timed, TimedD3PM, TimedDiffusion
-from sddm.formats.midi_writer import write_midi
-from sddm.formats.piano_roll import draw_roll
 from sddm.likelihood import in_order
-from sddm.metrics import compare, hellinger, outlier_fraction, paired_difference
+from sddm.metrics import compare, hellinger, outlier_fraction
+from sddm.metrics.scores import MUSIC
 from sddm.networks import Sizes
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig
 from sddm.training import TrainingConfig
 from sddm.training.batches import generator_of
 
+SHOWN = 3
+"""Completions in a picture."""
 GIVEN, RUNS = 32, 5
 """Steps that are given, and completions of each test row, as in the paper."""
 TUNES, FEWER, SCORED, TIMES = 60, 24, 100, 16
 """Test rows that are completed (fewer where the number of evaluations varies), and rows whose bound is taken at so many
 times, in the small setting."""
-SHOWN, LISTENED = 3, 2
-"""Completions of a tune in a picture, and tunes that are kept as MIDI files."""
-PAPER = {
-    "tauLDR-0 birth-death": ("0.3928 ± 0.0010", "0.1316 ± 0.0012"),
-    "tauLDR-0 uniform": ("0.3765 ± 0.0013", "0.1106 ± 0.0010"),
-    "tauLDR-2 uniform": ("0.3762 ± 0.0015", "0.1091 ± 0.0014"),
-    "D3PM uniform": ("0.3839 ± 0.0002", "0.1137 ± 0.0010"),
-    "SDDM": ("0.3736 ± 0.0024", "0.1093 ± 0.0016"),
-    "SDDM, schedule 1 - sqrt(cos)": ("0.3735 ± 0.0025", "0.1071 ± 0.0017"),
-}
-"""The paper's figures, on other data: Hellinger distance and share of outliers."""
-FIRST = "SDDM"
-"""The row to which the others are compared."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,9 @@ class Sized:
         return {
             FIRST: self.diffusion(paper, analytical),
             "SDDM, schedule 1 - sqrt(cos)": self.diffusion(replace(paper, schedule="sqrt-cosine"), analytical),
+            "SDDM, leave-one-out, 1 - sqrt(cos)": self.diffusion(
+                replace(paper, model="leave-one-out", schedule="sqrt-cosine"), analytical
+            ),
             "SDDM, ordered": self.diffusion(
                 ModelConfig("hollow", "absorbing", ordered=True), SamplingConfig(sampler="in-order")
             ),
@@ -157,18 +159,35 @@ class Music(Experiment[Row]):
         return figures
 
     def headline(self, figures: dict[str, Any]) -> str:
-        return f"Hellinger {_mean(figures['hellinger']):.4f}, outliers {_mean(figures['outliers']):.4f}"
+        return f"Hellinger {mean(figures['hellinger']):.4f}, outliers {mean(figures['outliers']):.4f}"
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        _files.write_text(folder / "tables.md", tables(results, list(self.rows), self.name, self.scale))
+        test, half = self.source("melodies").test, slice(None, None, 2)
+        others = test.tokens[1:][half]
+        of_data = {name: MUSIC[name].measure(test.tokens[half], others, test.codec) for name in MUSICAL}
+        _files.write_text(folder / "tables.md", tables(results, list(self.rows), self.setting, of_data))
+
+    @property
+    def setting(self) -> Setting:
+        """What the words of the tables need to know."""
+        systems = {name: row.system for name, row in self.rows.items()}
+        exact = (name for name, s in systems.items() if isinstance(s, TimedDiffusion) and s.recipe.model.ordered)
+        whole = (name for name, s in systems.items() if isinstance(s, LeftToRight))
+        return Setting(self.name, self.scale, GIVEN, self.runs, self.scored, frozenset(exact), frozenset(whole))
 
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
-        """Piano rolls of a beginning, the truth and completions, and MIDI files of them."""
+        """Piano rolls of a beginning, the truth and completions, MIDI files of them, and the loss of trainings."""
+        found = {r["row"]: r["figures"] for r in results if r["seed"] == 0}
+        if lines := bits_curves(found, self.setting):
+            progress_curves(lines, "bits a note of held-out melodies", folder / "loss.png")
         for row in self.rows:
             made = work / slug(f"{row}/melodies-0") / "completions.safetensors"
             if made.exists():
-                tensors = _files.load_tensors(made)[1]
-                show(self.source("melodies").test.codec, tensors["tokens"], tensors["truth"], folder / slug(row))
+                tokens, truth = (_files.load_tensors(made)[1][name] for name in ("tokens", "truth"))
+                gallery = Gallery(
+                    folder / slug(row) / "completions.png", self.runs, SHOWN, "tune", "truth", "completion"
+                )
+                gallery.show(self.source("melodies").test.codec, tokens, truth, given(truth[:1]).mask[0])
 
 
 class MusicSteps(Music):
@@ -186,14 +205,7 @@ class MusicSteps(Music):
         Experiment.__init__(self, "music/steps", scale, rows, ["melodies"])
 
     def report(self, results: list[dict[str, Any]], folder: Path) -> None:
-        lines = by_sampler(results)
-        header = ["Hellinger distance", *map(str, self.steps)]
-        body = [
-            [name, *(with_error(*points[n], 4) if n in points else "" for n in self.steps)]
-            for name, points in lines.items()
-        ]
-        command = f"`sddm reproduce music-steps --scale {self.scale}`"
-        _files.write_text(folder / "tables.md", f"# {self.name}\n\n{markdown(header, body)}\nFrom {command}.\n")
+        _files.write_text(folder / "tables.md", table_of_steps(results, self.steps, FEWER, self.setting))
 
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
         lines = {
@@ -226,15 +238,6 @@ def with_steps(system: Timed, evaluations: int) -> Timed:
     return replace(system, recipe=system.recipe.but(sampling={"steps": steps}))
 
 
-def by_sampler(results: list[dict[str, Any]]) -> dict[str, dict[int, tuple[float, float]]]:
-    """The Hellinger distance and its error by sampler and number of evaluations."""
-    lines: dict[str, dict[int, tuple[float, float]]] = {}
-    for result in results:
-        name, _, last = result["row"].rpartition(", ")
-        lines.setdefault(name, {})[int(last.split()[0])] = _with_error(result["figures"], "hellinger")
-    return lines
-
-
 def given(rows: Int[Tensor, "num dim"]) -> Condition:
     """The first steps of each row."""
     return Condition((torch.arange(rows.shape[1]) < GIVEN).expand_as(rows), rows)
@@ -256,64 +259,3 @@ def nats_of(model: Any, rows: Int[Tensor, "num dim"], seed: int) -> Float64[Tens
     generator = generator_of(seed, "bound", 0)
     bound = model.bound(rows, TIMES, given=condition.mask, generator=generator, batch_size=64)
     return torch.as_tensor(bound.nats)
-
-
-def show(codec: Any, tokens: Int[Tensor, "num dim"], truth: Int[Tensor, "num dim"], folder: Path) -> None:
-    """Piano rolls of the first tune and its completions, and MIDI files of some tunes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    first = [truth[0], *tokens[:SHOWN]]
-    masks = [given(truth[:1]).mask.numpy()] * len(first)
-    titles = ["the tune", *(f"completion {number + 1}" for number in range(SHOWN))]
-    draw_roll([codec.decode(row[None])[0] for row in first], folder / "completions.png", masks, titles)
-    for number in range(min(LISTENED, len(tokens) // RUNS)):
-        for name, row in (("truth", truth[number * RUNS]), ("completion", tokens[number * RUNS])):
-            write_midi(codec.decode(row[None])[0], folder / f"tune-{number + 1}-{name}.mid")
-
-
-def tables(results: list[dict[str, Any]], rows: Sequence[str], name: str, scale: str) -> str:
-    """The paper's table with all rows, differences paired by tune, and what a musician would ask."""
-    found = {r["row"]: r["figures"] for r in results if r["seed"] == 0}
-    seconds = {r["row"]: r["seconds"] for r in results if r["seed"] == 0}
-    lines, musical = [], []
-    extra = sorted({key for f in found.values() for key in f if key.endswith(("_distance", "_bars"))})
-    for row in (row for row in rows if row in found):
-        figures = found[row]
-        line = [row, *(with_error(*_with_error(figures, key), 4) for key in ("hellinger", "outliers"))]
-        line += [with_error(figures["bits"], figures["bits_standard_error"], 3) if "bits" in figures else ""]
-        for key in ("hellinger", "outliers"):
-            line.append("" if row == FIRST or FIRST not in found else _difference(figures, found[FIRST], key))
-        line += [*PAPER.get(row, ("", "")), f"{seconds[row]:.0f}"]
-        lines.append(line)
-        musical.append([row, *(f"{figures[key]:.3f}" if key in figures else "" for key in extra)])
-    header = ["", "Hellinger", "outliers", "bits a note", f"Hellinger, less that of {FIRST}", f"outliers, less {FIRST}"]
-    header += ["paper, other data: Hellinger", "outliers", "seconds of the cell"]
-    leak = next((f["leaks"] for f in found.values()), "")
-    return "\n".join(
-        [
-            f"# {name}, {scale} scale\n",
-            f"Completions of test melodies after {GIVEN} of 256 steps, {RUNS} for each. Errors are over tunes; "
-            "differences are paired by tune. Bits are exact for the ordered and the left-to-right model, and bounds "
-            "for the others.\n",
-            markdown(header, lines),
-            "What a musician would ask: distances between laws of pitch classes, intervals and note lengths, and the "
-            "share of repeated bars.\n",
-            markdown(["", *extra], musical),
-            f"{leak}\n",
-            f"From `sddm reproduce music --scale {scale}`.\n",
-        ]
-    )
-
-
-def _difference(figures: dict[str, Any], first: dict[str, Any], key: str) -> str:
-    one, other = (torch.tensor(f[key], dtype=torch.float64) for f in (figures, first))
-    return with_error(*paired_difference(one, other, torch.tensor(figures["groups"])), 4)
-
-
-def _with_error(figures: dict[str, Any], key: str) -> tuple[float, float]:
-    values = torch.tensor(figures[key], dtype=torch.float64)
-    error = paired_difference(values, torch.zeros_like(values), torch.tensor(figures["groups"])).standard_error
-    return float(values.mean()), error
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

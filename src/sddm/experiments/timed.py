@@ -29,9 +29,10 @@ from sddm.experiments.corpora import Corpus
 from sddm.experiments.systems import Drawn, Source, System, marked
 from sddm.marginals import LeaveOneOut
 from sddm.networks import Sizes
+from sddm.noising import Batch
 from sddm.recipe import ModelConfig, Recipe
 from sddm.training import TrainingConfig, learn
-from sddm.training.batches import Epochs, generator_of
+from sddm.training.batches import Batches, Epochs, generator_of, transposed
 from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner
 from sddm.training.report import METRICS_FILE
@@ -85,18 +86,19 @@ class Timed(System):
         _, steps = self._pace(source, seed, folder)
         often = max(1, steps // POINTS)
         config = replace(self.config, steps=steps, seed=seed, evaluate_every=often, save_every=often, keep=1)
-        batches = Epochs(source.train, config.batch_size, seed)
-        return learn(self.learner(source, config), batches, config, out=folder, resume=True)
+        return learn(self.learner(source, config), _batches(source, config), config, out=folder, resume=True)
 
     def _pace(self, source: Corpus, seed: int, folder: Path) -> tuple[float, int]:
         """The seconds of a step, and how many of them there are."""
         path = folder / PACE_FILE
         if not path.exists():
             config = replace(self.config, seed=seed)
-            learner, batches, took = self.learner(source, config), Epochs(source.train, config.batch_size, seed), []
+            learner, batches, took = self.learner(source, config), _batches(source, config), []
             for step in range(WARM + PACED):
                 began = seconds()
-                learner.update(batches(step).to(learner.device), generator_of(seed, "pace", step))
+                rows = batches(step)
+                assert isinstance(rows, Batch)
+                learner.update(rows.to(learner.device), generator_of(seed, "pace", step))
                 took.append(seconds() - began)
             pace = statistics.median(took[WARM:])
             folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +116,12 @@ class Timed(System):
             error = line.get("nats_standard_error", line.get("held_out_standard_error", as_nats[1]))
             if math.isfinite(nats):
                 yield line["step"] * pace, line["step"] * self.config.batch_size, nats, error
+
+
+def _batches(source: Corpus, config: TrainingConfig) -> Batches:
+    """The rows of each step, of music each time in another key if that is asked for."""
+    batches = Epochs(source.train, config.batch_size, config.seed)
+    return transposed(batches, source.train.codec, config.transpose, config.seed) if config.transpose else batches
 
 
 def seconds() -> float:

@@ -15,6 +15,7 @@ from sddm.metrics.frechet import FID, Moments, fid, frechet_distance
 from sddm.metrics.histograms import hellinger, outlier_fraction
 from sddm.metrics.inception import Inception, load_inception
 from sddm.metrics.inception_score import InceptionScore, inception_score
+from sddm.metrics.jackknife import jackknife
 from sddm.metrics.kid import kid
 from sddm.metrics.mmd import hamming_mmd
 from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
@@ -46,6 +47,7 @@ __all__ = [
     "hamming_mmd",
     "hellinger",
     "inception_score",
+    "jackknife",
     "kid",
     "left_out",
     "load_inception",

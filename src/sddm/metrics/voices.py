@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Float64, Integer
 
 from sddm import _checks
 from sddm.formats.score import PITCHES, REST, sounding
@@ -48,6 +48,16 @@ def parallel_fifths(scores: Scores) -> float:
 def parallel_octaves(scores: Scores) -> float:
     """How often, in 100 changes of the chord, two voices in unison or octaves move on in one direction as such."""
     return _parallels(scores, OCTAVE)
+
+
+def chords(scores: Scores) -> Float64[np.ndarray, "values"]:
+    """The share of each interval, from unison to 11 semitones and without octaves, between voices that sound at once,
+    over all pairs of voices and all steps."""
+    sounds = _sounding(scores).astype(np.int64)
+    pairs = [(sounds[:, one], sounds[:, other]) for one, other in combinations(range(sounds.shape[1]), 2)]
+    apart = [(upper - lower)[(upper != REST) & (lower != REST)] % 12 for upper, lower in pairs]
+    counts = np.bincount(np.concatenate(apart), minlength=12).astype(np.float64)
+    return counts / counts.sum() if counts.sum() else np.full(12, np.nan)
 
 
 def _parallels(scores: Scores, interval: int) -> float:
