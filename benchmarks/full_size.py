@@ -1,6 +1,8 @@
 """One training step and one analytical sampling step of each model at the paper's full size.
 
-Batch sizes are small: what is measured is that the whole model trains and samples here, and what a sequence costs.
+Batch sizes are small: what is measured is that the whole model trains and samples here, and what a sequence costs: in
+seconds, and in floating-point operations of matrix products, which are the same on any machine. The state of training
+is what does not grow with the batch: weights, gradients, the two moments of Adam and the average, 20 bytes a parameter.
 
     python benchmarks/full_size.py --out results/benchmarks/full_size.json
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import torch
 from measure import in_own_process, peak_bytes, seconds
+from torch.utils.flop_counter import FlopCounterMode
 
 from sddm import Diffusion
 from sddm.losses import conditional_ratio_matching
@@ -38,6 +41,7 @@ class Case:
     model: Callable[[Process, int], MarginalModel]
 
 
+STATE_BYTES = 5 * 4
 CASES = {
     "music, hollow": Case(129, 256, 2, None, lambda process, dim: Hollow.for_process(process, dim, sizes=MUSIC)),
     "images, masked": Case(
@@ -48,7 +52,7 @@ CASES = {
 
 
 def measure(name: str) -> dict[str, float]:
-    """Seconds of the second step of each kind (the first one warms up), and the peak memory of the process."""
+    """Operations of the first step of each kind, seconds of the second one, and the peak memory of the process."""
     case = CASES[name]
     torch.manual_seed(0)
     process = Uniform(case.states, Constant(1.0)).leaving(0.02)
@@ -63,14 +67,17 @@ def measure(name: str) -> dict[str, float]:
         optimizer.step()
 
     def sampling() -> None:
-        with torch.inference_mode():
+        with torch.no_grad():  # in inference mode the counter of operations fails
             Analytical()(diffusion, Query(x, t), s, StreamPerSample(range(case.batch)))
 
     result: dict[str, float] = {"parameters": sum(p.numel() for p in diffusion.parameters()), "batch": case.batch}
     result |= {"states": case.states, "length": case.length, "positions": case.positions or case.length}
     for key, action in (("training", training), ("sampling", sampling)):
-        action()
+        with FlopCounterMode(display=False) as counter:
+            action()
+        result[f"{key} GFLOP a row"] = counter.get_total_flops() / case.batch / 1e9
         result[f"{key} seconds"] = seconds(action)
+    result["state MiB"] = STATE_BYTES * result["parameters"] / 2**20
     result["peak MiB"] = peak_bytes() / 2**20
     return result
 
