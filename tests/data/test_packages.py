@@ -141,7 +141,7 @@ def test_a_missing_client_is_named(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ValueError, match=r"npm is not installed, which downloads tiny 1\.0\. Install Node\.js, or put"):
         Package("npm", "tiny", "1.0", "0" * 64).archive()
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "_installed", lambda name: False)
     with pytest.raises(ValueError, match=r"pip is not installed, which downloads tiny 1\.0\. .* -m ensurepip, or put"):
         Package("pypi", "tiny", "1.0", "0" * 64).archive()
 

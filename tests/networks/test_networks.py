@@ -230,7 +230,7 @@ def test_a_block_at_some_rows_is_the_whole_block_there(masked, rotated):
     block, x, rows = with_random_weights(Block(TINY)), normal(3, 6, 8), some_positions(3, 6, 2)
     mask = a_mask(3, 6) if masked else None
     rotary = Rotary(torch.arange(6), 4, torch.float64) if rotated else None
-    whole, some = at(block(x, mask, False, rotary), rows), block.at(rows, x, mask, rotary)
+    whole, some = at(block(x, mask, False, rotary), rows), block(x, mask, False, rotary, rows=rows)
     assert_close(some, whole)
     for one, other in zip(gradients(some.square().sum(), block), gradients(whole.square().sum(), block), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)  # sums of squares of up to 1e3

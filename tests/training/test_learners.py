@@ -11,6 +11,9 @@ from sddm.marginals import Hollow, LeaveOneOut
 from sddm.networks import Sizes
 from sddm.processes import Uniform
 from sddm.schedules import Constant
+from sddm.tokenizers import VQGAN
+from sddm.tokenizers.config import TokenizerConfig
+from sddm.tokenizers.learner import TokenizerLearner
 from sddm.training import DiffusionLearner, Learner, RunConfig, TrainingConfig, checkpoints, learn
 from sddm.training.batches import generator_of
 
@@ -23,6 +26,9 @@ def config(steps):
     return TrainingConfig(steps, batch_size=16, decay="constant")
 
 
+# Its learning rate depends on the number of steps, which is the same for all.
+TOKENIZER = TokenizerConfig(8, filters=4, multipliers=(1, 2), blocks=1, codes=5, code_width=4, adversarial_start=0.0)
+
 LEARNERS = {
     DiffusionLearner: lambda steps: DiffusionLearner(
         Diffusion(PROCESS, Hollow.for_process(PROCESS, LENGTH, **SMALL)), config(steps)
@@ -34,7 +40,12 @@ LEARNERS = {
     PCD: lambda steps: PCD(LENGTH, width=16, layers=2, chains=32, moves=2, decay_steps=8, sampling_moves=12),
     ALOE: lambda steps: ALOE(LENGTH, energy_width=16, dual_width=16, max_edits=2),
     EBGFN: lambda steps: EBGFN(LENGTH, energy_width=16, energy_layers=2, policy_width=16, decay_steps=8),
+    TokenizerLearner: lambda steps: TokenizerLearner(VQGAN(TOKENIZER.sizes(channels=3)), TOKENIZER),
 }
+
+
+def pictures(step):
+    return torch.randint(256, (4, 4, 4, 3), generator=generator_of(0, "rows", step), dtype=torch.uint8)
 
 
 def rows(step):
@@ -60,7 +71,8 @@ def test_a_learner_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(kind, tm
         for steps in until:
             torch.manual_seed(0)
             run = RunConfig(steps, 16, seed=3)
-            learn(LEARNERS[kind](steps), rows, run, out=tmp_path / name, resume=True, progress=False)
+            batches = pictures if kind is TokenizerLearner else rows
+            learn(LEARNERS[kind](steps), batches, run, out=tmp_path / name, resume=True, progress=False)
         return checkpoints.newest(tmp_path / name / "checkpoints").tensors
 
     def equal(one, other):

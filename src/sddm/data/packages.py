@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import importlib.util
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -108,7 +108,7 @@ class Package:
             if npm is None:
                 raise ValueError(f"npm is not installed, which downloads {self}. Install Node.js, or {self._by_hand}")
             return [npm, "pack", f"{self.name}@{self.version}", "--ignore-scripts", "--pack-destination", str(folder)]
-        if importlib.util.find_spec("pip") is None:
+        if not _installed("pip"):
             raise ValueError(
                 f"pip is not installed, which downloads {self}. Install it with {sys.executable} -m ensurepip, "
                 f"or {self._by_hand}"
@@ -123,6 +123,16 @@ class Package:
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+
+def _installed(name: str) -> bool:
+    """Whether a package is installed, by its metadata. `find_spec("pip")` would let setuptools replace distutils, after
+    which torch.compile fails."""
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _members(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:

@@ -61,8 +61,7 @@ class CausalStream(nn.Module):
     ) -> Float[Tensor, "batch places width"]:
         """The features at the next places, after those of the past."""
         for number, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
-            h = block.next(h, past, number, rotary)
+            h = block(h, rotary=rotary, past=(past, number))
         past.places += h.shape[1]
         return self.norm(h)
 

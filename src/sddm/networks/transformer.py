@@ -113,25 +113,28 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(
-        self, x: Sequences, mask: Visible | None = None, causal: bool = False, rotary: Rotary | None = None
-    ) -> Sequences:
-        x = x + self.dropout(self.attention(self.norm_attention(x), mask, causal, rotary))
-        return x + self.dropout(self.mlp(self.norm_mlp(x)))
+        self,
+        x: Sequences,
+        mask: Visible | None = None,
+        causal: bool = False,
+        rotary: Rotary | None = None,
+        past: tuple[Past, int] | None = None,
+        rows: Asked | None = None,
+    ) -> Queries:
+        """The output at all places.
 
-    def next(self, x: Sequences, past: Past, block: int, rotary: Rotary | None = None) -> Sequences:
-        """The block's output at the next places, which see all places of the past."""
-        x = x + self.dropout(self.attention.next(self.norm_attention(x), past, block, rotary))
+        past: what was kept of the places before these, and the number of this block; these places see all of those.
+        rows: the output at these places only. Keys and values are computed for all places, the rest for these.
+        """
+        normed = self.norm_attention(x)
+        if past is not None:
+            mixed = self.attention.next(normed, *past, rotary)
+        elif rows is not None and rotary is None:
+            mixed = self.attention.from_queries(at_positions(normed, rows), normed, mask)
+        else:  # rows may differ from sequence to sequence, so rotate all and pick
+            mixed = at_positions(self.attention(normed, mask, causal, rotary), rows)
+        x = at_positions(x, rows) + self.dropout(mixed)
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
-
-    def at(self, rows: Asked, x: Sequences, mask: Visible | None, rotary: Rotary | None) -> Queries:
-        """The block's output at some rows only: keys and values are computed for all rows, the rest for these."""
-        here = at_positions(x, rows)
-        if rotary is not None:  # rows may differ from sequence to sequence, so rotate all and pick
-            mixed = at_positions(self.attention(self.norm_attention(x), mask, False, rotary), rows)
-        else:
-            mixed = self.attention.from_queries(self.norm_attention(here), self.norm_attention(x), mask)
-        here = here + self.dropout(mixed)
-        return here + self.dropout(self.mlp(self.norm_mlp(here)))
 
 
 class BidirectionalTransformer(nn.Module):
@@ -161,9 +164,7 @@ class BidirectionalTransformer(nn.Module):
         if query.positions is None:
             h = self.blocks[-1](h, mask, False, rotary)[:, 1:]
         else:
-            last = self.blocks[-1]
-            assert isinstance(last, Block)
-            h = last.at(query.positions + 1, h, mask, rotary)
+            h = self.blocks[-1](h, mask, False, rotary, rows=query.positions + 1)
         return self.norm(h)
 
 
