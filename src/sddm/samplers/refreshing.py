@@ -9,8 +9,9 @@ is shown becomes MASK with probability sigma = share (1 - a(s)), and more of the
 al., 2025, arXiv 2503.00307). Under any other noise these are Psi-samplers (Deschenaux et al., 2026, arXiv 2602.21185).
 
 The law of each position at s is right for every share. What several positions are at once is not, as in any step that
-moves them at the same time. Each refreshment is a chance to repair that, and one to get it wrong: with more steps, more
-is repaired, but the share costs quality where steps are few (docs/sampling.md has figures).
+moves them at the same time. Each refreshment is a chance to repair that, and one to get it wrong. The papers report
+gains on trained networks with many steps; on the small law of docs/sampling.md the share costs quality at any number
+of steps.
 """
 
 from __future__ import annotations
