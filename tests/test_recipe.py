@@ -10,7 +10,7 @@ from sddm.marginals import MODELS, Energy
 from sddm.networks import MLPEnergy
 from sddm.processes import PROCESSES, Absorbing, Uniform
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig, choices, suited
-from sddm.samplers import GRIDS, SAMPLERS, Corrector, Lazy, sample, uniform_in_time
+from sddm.samplers import GRIDS, SAMPLERS, Corrector, Informed, Lazy, sample, uniform_in_time
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 
@@ -65,6 +65,9 @@ def test_settings_of_sampling_are_the_arguments_of_sample():
     )
     mine = SamplingConfig(steps=3, corrector=2, corrector_factor=0.5).sample(diffusion, 9, generator=seeded(0))
     assert torch.equal(mine, sample(diffusion, 9, 3, None, Corrector(2, 0.5), generator=seeded(0)))
+    mine = SamplingConfig(steps=3, corrector=2, informed=2).sample(diffusion, 9, generator=seeded(0))
+    informed = Informed(positions=2, rounds=2)
+    assert torch.equal(mine, sample(diffusion, 9, 3, None, informed, generator=seeded(0)))
 
 
 def test_a_training_goes_on_and_another_seed_is_another_training(tmp_path):

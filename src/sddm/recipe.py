@@ -17,7 +17,7 @@ from sddm.marginals import MODELS, Energy, Hollow, MarginalModel, Restricted
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
 from sddm.processes import HORIZON, PROCESSES, Process
-from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
+from sddm.samplers import GRIDS, SAMPLERS, Correction, Corrector, Informed, ReverseStep, sample
 from sddm.samplers.grids import check_grid
 from sddm.samplers.loop import STEPS
 from sddm.schedules import SCHEDULES
@@ -192,7 +192,8 @@ class SamplingConfig:
     """How to sample."""
 
     steps: int | None = None
-    """Steps of the reverse process: 100 if not given, or with in-order one for each position."""
+    """Steps of the reverse process: 100 if not given; with in-order, confident and entropic one for each position. A
+    step of trapezoidal evaluates the network twice."""
     sampler: SamplerName | None = None
     """The reverse step; by default in-order for an ordered model, analytical if the model and the process allow it, and
     otherwise euler."""
@@ -202,9 +203,12 @@ class SamplingConfig:
     corrector: int = 0
     """Rounds of correction after each step."""
     corrector_factor: float = 1.0
-    """Length of a round of correction, as a multiple of the step's."""
+    """Length of a round of jumps, as a multiple of the step's."""
     corrector_entry: float = HORIZON
     """Steps are corrected only if they lead to this time or an earlier one."""
+    informed: int = 0
+    """Positions that a round of correction draws again, mostly those that fit the others least; if 0, a round consists
+    of jumps instead."""
     temperature: float = 1.0
     """Below 1, likely values become more likely; above 1, probabilities become more equal."""
 
@@ -215,6 +219,12 @@ class SamplingConfig:
         if self.steps is not None:
             _checks.whole(self.steps, "steps", 1, MOST_STEPS)
         _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)
+        _checks.whole(self.informed, "informed", 0, MOST_ROUNDS)
+        _checks.require(
+            self.corrector > 0 or self.informed == 0,
+            f"informed={self.informed} says how many positions a round of correction draws again, but corrector is 0 "
+            "rounds. Set corrector to 1, or leave informed out.",
+        )
         entry = _checks.finite(self.corrector_entry, "corrector_entry")
         _checks.require(0 < entry <= HORIZON, f"corrector_entry must lie in (0, {HORIZON:g}], but it is {entry:g}.")
         for name in ("temperature", "corrector_factor"):
@@ -235,8 +245,10 @@ class SamplingConfig:
 
     def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
         """`sddm.sample` with these settings; options are its other arguments."""
-        corrector = None
-        if self.corrector:
+        corrector: Correction | None = None
+        if self.corrector and self.informed:
+            corrector = Informed(self.informed, rounds=self.corrector, entry=self.corrector_entry)
+        elif self.corrector:
             corrector = Corrector(self.corrector, self.corrector_factor, self.corrector_entry)
         grid, temperature = GRIDS[self.grid], self.temperature
         return sample(diffusion, num, self.steps, self.step, corrector, grid=grid, temperature=temperature, **options)

@@ -119,7 +119,7 @@ COMMANDS = [
     row(
         "unknown sampler",
         "sample run --sampler heun",
-        r"Choose one of analytical, confident, euler, exact, in-order, lazy, lazy-euler, sweep, tau",
+        r"Choose one of analytical, confident, entropic, euler, exact, first-hitting, in-order, lazy, ",
     ),
     row("unknown grid", "sample run --grid cosine", r"Choose one of log-share, share, tauldr, time\."),
     row("demo of no density", "demo --density torus", r"'torus' is not a density\. Choose one of 2spirals, 8gauss"),
@@ -273,6 +273,11 @@ SAMPLING = [
             ("corrector-entry", "0", r"corrector_entry must lie in \(0, 1\]"),
             ("corrector", "-1", r"corrector must be at least 0"),
             ("corrector", BIG, r"corrector must be at most 1000"),
+            (
+                "informed",
+                "2",
+                r"informed=2 says how many positions a round of correction draws again",
+            ),
             ("corrector-factor", "0", r"corrector_factor must be above 0"),
             ("corrector-factor", "1e300", r"corrector_factor must lie between 1e-06 and 1e\+06"),
             ("temperature", "0", r"temperature must be above 0"),

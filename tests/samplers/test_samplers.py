@@ -67,6 +67,7 @@ from sddm.samplers import (
     uniform_in_time,
 )
 from sddm.samplers.jumps import summed_leap
+from sddm.samplers.steps import OwnStart
 from sddm.schedules import Constant, Exponential, LogSquare, SqrtCosine
 
 ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
@@ -84,7 +85,7 @@ def differs(one, other):
 
 # ---- every sampler with every process ------------------------------------------------------------------------------
 
-FOR = {name: ["absorbing"] if name in ("in-order", "confident") else PROCESSES for name in SAMPLERS}
+FOR = {name: ["absorbing"] if isinstance(make(), OwnStart) else PROCESSES for name, make in SAMPLERS.items()}
 EVERY = pytest.mark.parametrize(
     ("sampler_name", "process_name"), [(name, process) for name, processes in FOR.items() for process in processes]
 )

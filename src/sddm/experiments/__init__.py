@@ -10,6 +10,7 @@ from sddm.experiments.images import Images, ImagesSteps
 from sddm.experiments.learning import Learning, Objectives
 from sddm.experiments.music import Music, MusicSteps
 from sddm.experiments.orders import Orders
+from sddm.experiments.samplers import Samplers
 from sddm.experiments.synthetic import Synthetic
 
 EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
@@ -19,6 +20,7 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "learning": Learning,
     "objectives": Objectives,
     "orders": Orders,
+    "samplers": Samplers,
     "music": Music,
     "music-steps": MusicSteps,
     "images": Images,

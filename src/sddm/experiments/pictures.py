@@ -89,6 +89,43 @@ def curves(
     _write(figure, path)
 
 
+def panels(
+    panel_lines: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    floor: float | None,
+    labels: tuple[str, str],
+    path: Path,
+) -> None:
+    """Lines of (x, value) in a panel for each name, on logarithmic axes, and the floor of the metric."""
+    columns = (len(panel_lines) + 1) // 2
+    figure, axes = plt.subplots(
+        3, columns, figsize=(11, 9.5), facecolor=PAPER, height_ratios=(4, 4, 1.2), squeeze=False
+    )
+    names = list(dict.fromkeys(name for lines in panel_lines.values() for name in lines))
+    colours, marks = plt.get_cmap("tab20"), "os^Dv"
+    for axis, (title, lines) in zip(axes[:2].flat, panel_lines.items(), strict=False):
+        for name, points in lines.items():
+            at, y = zip(*sorted(points), strict=True)
+            number = names.index(name)
+            axis.loglog(at, y, marker=marks[number % 5], color=colours(number % 20), ms=4, lw=1.1, label=name)
+        if floor is not None and min(y for points in lines.values() for _, y in points) < floor:
+            axis.axhline(floor, color=INK, lw=0.8, ls=":")
+        axis.set_title(title, fontsize=10, color=INK)
+        axis.set(xlabel=labels[0], ylabel=labels[1])
+        ticks = sorted({2 ** round(np.log2(x)) for points in lines.values() for x, _ in points})
+        axis.minorticks_off()
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.grid(alpha=0.3)
+    found = {
+        label: line for axis in axes[:2].flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    for axis in axes[2]:
+        axis.axis("off")
+    place = {"loc": "center left", "bbox_to_anchor": (0, 0.5)}
+    key = axes[2, 0].legend(found.values(), found.keys(), fontsize=8, ncols=4, **place)
+    key.set_in_layout(False)  # it is wider than its column
+    _write(figure, path)
+
+
 def progress_curves(lines: Mapping[str, Sequence[tuple[float, float, float, float]]], label: str, path: Path) -> None:
     """Lines of (seconds, rows seen, value, standard error), against seconds and against rows."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), facecolor=PAPER, sharey=True)

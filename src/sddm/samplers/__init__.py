@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from sddm.samplers.confident import Confident
-from sddm.samplers.corrector import Corrector
+from sddm.samplers.corrector import Correction, Corrector
+from sddm.samplers.entropic import Entropic
 from sddm.samplers.exact import Exact
+from sddm.samplers.first_hitting import FirstHitting
 from sddm.samplers.grids import (
     Grid,
     uniform_down_to_least_time,
@@ -13,11 +15,15 @@ from sddm.samplers.grids import (
     uniform_in_time,
 )
 from sddm.samplers.in_order import InOrder
+from sddm.samplers.informed import Informed
 from sddm.samplers.lazy import Lazy
 from sddm.samplers.loop import Callback, Progress, Trajectory, sample
+from sddm.samplers.pilot import pilot_grid
 from sddm.samplers.predicting import Predicting
+from sddm.samplers.refreshing import Refreshing
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
 from sddm.samplers.sweep import Sweep
+from sddm.samplers.trapezoidal import Trapezoidal
 
 SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "euler": Euler,
@@ -30,6 +36,10 @@ SAMPLERS: dict[str, Callable[[], ReverseStep]] = {
     "in-order": InOrder,
     "confident": Confident,
     "tauldr": Predicting,
+    "trapezoidal": Trapezoidal,
+    "first-hitting": FirstHitting,
+    "entropic": Entropic,
+    "refreshing": Refreshing,
 }
 
 GRIDS: dict[str, Grid] = {
@@ -45,18 +55,25 @@ __all__ = [
     "Analytical",
     "Callback",
     "Confident",
+    "Correction",
     "Corrector",
+    "Entropic",
     "Euler",
     "Exact",
+    "FirstHitting",
     "Grid",
     "InOrder",
+    "Informed",
     "Lazy",
     "Predicting",
     "Progress",
+    "Refreshing",
     "ReverseStep",
     "Sweep",
     "TauLeaping",
     "Trajectory",
+    "Trapezoidal",
+    "pilot_grid",
     "sample",
     "uniform_down_to_least_time",
     "uniform_in_log_share",

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
+from sddm.marginals import Marginals
+from sddm.processes import Process
 from sddm.query import Query
 from sddm.randomness import Randomness, categorical
-from sddm.shapes import AskedLaws, Laws, Tau, Tokens
+from sddm.shapes import Asked, AskedLaws, Laws, Tau, Tokens
 
 LARGEST_LOG_RATIO = 60.0
 """Ratios p(y)/p(x) above e^60 count as e^60: such a jump is certain in both cases, and float32 stays finite."""
@@ -20,7 +22,12 @@ def reverse_rates(diffusion: Diffusion, query: Query) -> AskedLaws:
     A step from t to s takes the time tau(s, t) on that clock, so that its hazards are tau(s, t) R. Times beta(t) they
     would be rates per time, but beta changes within a step, and changes much where a schedule is steep.
     """
-    return diffusion.process.times_rates_into(ratios(diffusion(query).log_xt, query.here), query.here)
+    return rates_by(diffusion.process, diffusion(query), query.here)
+
+
+def rates_by(process: Process, marginals: Marginals, here: Asked) -> AskedLaws:
+    """The reverse rates of positions that hold `here`, by these marginals."""
+    return process.times_rates_into(ratios(marginals.log_xt, here), here)
 
 
 def ratios(log_p: Laws, x: Tokens) -> Tensor:

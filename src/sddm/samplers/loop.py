@@ -19,7 +19,7 @@ from sddm.marginals import Tempered
 from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import StreamPerSample, draw_seeds
-from sddm.samplers.corrector import Corrector
+from sddm.samplers.corrector import Correction
 from sddm.samplers.ends import finish, start, with_settled
 from sddm.samplers.grids import Grid, check_grid, uniform_in_share
 from sddm.samplers.in_order import InOrder
@@ -78,7 +78,7 @@ def sample(
     num: int,
     steps: int | None = None,
     sampler: ReverseStep | None = None,
-    corrector: Corrector | None = None,
+    corrector: Correction | None = None,
     condition: Condition | None = None,
     generator: torch.Generator | None = None,
     callback: Callback | None = None,
@@ -99,7 +99,7 @@ def sample(
     steps: 100 if not given, or with InOrder() one for each position.
     sampler: a reverse step. By default InOrder() for an ordered model, otherwise Analytical() where the model or the
         process allows it, otherwise Euler().
-    corrector: run after every step, at the time to which the step leads.
+    corrector: Corrector() or Informed(), run after every step, at the time to which the step leads.
     condition: positions whose tokens are known. They keep them.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
     grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
@@ -120,7 +120,7 @@ def sample(
         diffusion = Diffusion(diffusion.process, tempered)
     step = _choose_step(diffusion, sampler)
     if corrector is not None:
-        _checks.instance(corrector, Corrector, "corrector")
+        _checks.instance(corrector, Correction, "corrector")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
     length = chosen_length(diffusion, length)
@@ -197,7 +197,7 @@ def _steps(
     seeds: Sequence[int],
     times: Tensor,
     step: ReverseStep,
-    corrector: Corrector | None,
+    corrector: Correction | None,
 ) -> Iterator[Query]:
     """The samples of a batch at each of the times."""
     randomness = StreamPerSample(seeds)

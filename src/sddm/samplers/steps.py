@@ -10,11 +10,12 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from sddm.diffusion import Diffusion
+from sddm.marginals import Marginals
 from sddm.processes import Process, Undoable
 from sddm.query import Query
 from sddm.randomness import Randomness, categorical
-from sddm.samplers.jumps import euler_weights, or_stay, over, reverse_rates, single_leap, summed_leap
-from sddm.shapes import AskedLaws, Times, Tokens
+from sddm.samplers.jumps import euler_weights, or_stay, over, rates_by, reverse_rates, single_leap, summed_leap
+from sddm.shapes import Asked, AskedLaws, Times, Tokens
 
 
 @runtime_checkable
@@ -47,11 +48,17 @@ class OneDraw(ABC):
         """Raise a ValueError if this step cannot sample this diffusion."""
 
     @abstractmethod
-    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
-        """How likely each value is at s in the positions asked for, up to a factor.
+    def weights_by(
+        self, process: Process, marginals: Marginals, here: Asked, asked: Times, s: Times, t: Times
+    ) -> AskedLaws:
+        """How likely each value is at s, up to a factor, in positions that hold `here` at t.
 
-        These positions are at time t. The time of the query is the one at which the model is asked; it may differ.
+        asked: the time at which the model was asked for the marginals; it may differ from t.
         """
+
+    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
+        """The same for the positions that the query asks for, which are at time t, at the time of the query."""
+        return self.weights_by(diffusion.process, diffusion(query), query.here, query.t, s, t)
 
     @abstractmethod
     def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
@@ -71,8 +78,10 @@ class Euler(OneDraw):
     def check(self, diffusion: Diffusion) -> None:
         pass
 
-    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
-        return euler_weights(query.here, over(diffusion.process.tau(s, t), reverse_rates(diffusion, query)))
+    def weights_by(
+        self, process: Process, marginals: Marginals, here: Asked, asked: Times, s: Times, t: Times
+    ) -> AskedLaws:
+        return euler_weights(here, over(process.tau(s, t), rates_by(process, marginals, here)))
 
     def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
         return (process.tau(s, t)[:, None] * process.exit_bound(process.tau(0.0, t))).clamp_(max=1)
@@ -96,13 +105,14 @@ class Analytical(OneDraw):
                 "implicit=True."
             )
 
-    def weights(self, diffusion: Diffusion, query: Query, s: Times, t: Times) -> AskedLaws:
-        process, here, marginals = diffusion.process, query.here, diffusion(query)
+    def weights_by(
+        self, process: Process, marginals: Marginals, here: Asked, asked: Times, s: Times, t: Times
+    ) -> AskedLaws:
         if marginals.log_x0 is not None:
             earlier = process.log_push_by(marginals.log_x0, process.tau(0.0, s)).exp_()
         else:
             assert isinstance(process, Undoable)
-            earlier = process.pull_by(marginals.log_xt.exp(), process.tau(s, query.t))
+            earlier = process.pull_by(marginals.log_xt.exp(), process.tau(s, asked))
         return or_stay(process.times_likelihood_by(earlier, here, process.tau(s, t)), here)
 
     def most(self, process: Process, t: Times, s: Times) -> Float64[Tensor, "batch symbols"]:
