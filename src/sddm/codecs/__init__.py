@@ -1,6 +1,6 @@
 """What tokens mean, both ways: from files to tokens, and from tokens back to what the user's file held."""
 
-from sddm.codecs.base import BLANK, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
+from sddm.codecs.base import BLANK, MAX_LABELS, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
 from sddm.codecs.columns import Columns
 from sddm.codecs.integers import Integers
@@ -32,6 +32,7 @@ def folder_readers() -> Readers:
 __all__ = [
     "BLANK",
     "CODECS",
+    "MAX_LABELS",
     "MAX_LENGTH",
     "MAX_STATES",
     "Characters",

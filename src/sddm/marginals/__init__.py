@@ -2,6 +2,7 @@
 
 from sddm.marginals.base import MarginalModel, Marginals
 from sddm.marginals.energy import Energy
+from sddm.marginals.guided import Guided
 from sddm.marginals.hollow import Hollow
 from sddm.marginals.leave_one_out import LeaveOneOut
 from sddm.marginals.masked import Masked
@@ -20,6 +21,7 @@ MODELS: dict[str, type[MarginalModel]] = {
 __all__ = [
     "MODELS",
     "Energy",
+    "Guided",
     "Hollow",
     "LeaveOneOut",
     "MarginalModel",

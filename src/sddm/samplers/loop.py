@@ -15,7 +15,7 @@ from sddm import _checks
 from sddm._modes import evaluating
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
-from sddm.marginals import Tempered
+from sddm.marginals import Guided, Tempered
 from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import StreamPerSample, draw_seeds
@@ -87,6 +87,7 @@ def sample(
     length: int | None = None,
     temperature: float = 1.0,
     labels: Int[Tensor, "num"] | None = None,
+    guidance: float = 1.0,
     padding: Bool[Tensor, "num dim"] | None = None,
     seeds: Sequence[int] | None = None,
     batch_size: int | None = None,
@@ -105,7 +106,9 @@ def sample(
     grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
     length: the number of positions, for a model that takes any.
     temperature: below 1, each conditional of the data is sharpened; above 1, flattened. See `Tempered`.
-    labels: the class of each sample, for a model that is told classes.
+    labels: the class of each sample, for a model that was trained with labels. Without them, samples are of any class.
+    guidance: how much a sample follows its label: 1 as learnt, above 1 more, 0 not at all, below 0 away from it. See
+        `Guided`.
     padding: positions that do not exist, in samples that are shorter than `length`. They hold 0.
     seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     batch_size: how many samples are drawn at once. The default suits the device.
@@ -115,6 +118,10 @@ def sample(
     """
     _checks.instance(diffusion, Diffusion, "diffusion")
     _checks.whole(num, "num", 1)
+    if guidance != 1.0:
+        guided = Guided(diffusion.model, guidance)
+        _checks.require(labels is not None, f"guidance is {guidance}, but no labels were given to follow. Give labels.")
+        diffusion = Diffusion(diffusion.process, guided)
     if temperature != 1.0:
         tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
         diffusion = Diffusion(diffusion.process, tempered)
@@ -179,7 +186,7 @@ def _first_query(
         _checks.instance(condition, Condition, "condition")
         given, values = condition.for_samples(num, length, diffusion.process.num_states)
     if labels is not None:
-        labels = _checks.labels(labels, num)
+        labels = _checks.labels(labels, num, known=diffusion.model.num_labels)
     if padding is not None:
         padding = _checks.boolean_mask(padding, (num, length), "padding")
         _checks.require(not bool(padding.all(1).any()), "padding leaves nothing of some samples.")
