@@ -102,6 +102,10 @@ class Query(NamedTuple):
         """The same question on another device."""
         return self._each(lambda part: part.to(device))
 
+    def copied(self) -> Query:
+        """The same question in tensors of its own."""
+        return self._each(torch.clone)
+
     def split(self, rows: int, dim: int = 0) -> Sequence[Query]:
         """Pieces of this many rows."""
         return [self.rows(slice(first, first + rows)) for first in range(0, len(self.xt), rows)]

@@ -19,7 +19,7 @@ from sddm.networks.sizes import LARGEST
 from sddm.processes import HORIZON, PROCESSES, Process
 from sddm.samplers import GRIDS, SAMPLERS, Corrector, ReverseStep, sample
 from sddm.samplers.grids import check_grid
-from sddm.samplers.loop import STEPS
+from sddm.samplers.plan import STEPS
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches

@@ -1,6 +1,7 @@
 """Models of the singleton conditionals. To add one: a small file with a class, and one line in the table below."""
 
 from sddm.marginals.base import MarginalModel, Marginals
+from sddm.marginals.classified import Classified
 from sddm.marginals.energy import Energy
 from sddm.marginals.guided import Guided
 from sddm.marginals.hollow import Hollow
@@ -20,6 +21,7 @@ MODELS: dict[str, type[MarginalModel]] = {
 
 __all__ = [
     "MODELS",
+    "Classified",
     "Energy",
     "Guided",
     "Hollow",

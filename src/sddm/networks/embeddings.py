@@ -54,8 +54,11 @@ class TokenEmbedding(nn.Module):
         self.given = nn.Parameter(torch.zeros(width))
         nn.init.normal_(self.tokens.weight, std=gain * INITIAL)
 
-    def forward(self, x: Tokens, given: Bool[Tensor, "batch dim"] | None) -> Float[Tensor, "batch dim width"]:
-        embedded = self.tokens(x)
+    def forward(
+        self, x: Tokens | Float[Tensor, "batch dim tokens"], given: Bool[Tensor, "batch dim"] | None
+    ) -> Float[Tensor, "batch dim width"]:
+        """x may be one-hot vectors instead of tokens, for a gradient with respect to them."""
+        embedded = x @ self.tokens.weight if x.is_floating_point() else self.tokens(x)
         return embedded if given is None else embedded + given[..., None] * self.given
 
 

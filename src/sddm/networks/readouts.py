@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from sddm.networks.embeddings import LabelVectors, sinusoidal, with_label
@@ -13,6 +13,16 @@ from sddm.shapes import Times
 def feedforward(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """Two layers with a gelu between: the exact one, which CPUs compute faster than its approximation by tanh."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+
+def pooled(
+    features: Float[Tensor, "batch dim width"], padding: Bool[Tensor, "batch dim"] | None
+) -> Float[Tensor, "batch width"]:
+    """The average of the features over the positions that exist."""
+    if padding is None:
+        return features.mean(1)
+    present = (~padding)[..., None]
+    return (features * present).sum(1) / present.sum(1).clamp(min=1)
 
 
 class FiLMReadout(nn.Module):

@@ -16,6 +16,8 @@ from sddm.samplers.in_order import InOrder
 from sddm.samplers.lazy import Lazy
 from sddm.samplers.loop import Callback, Progress, Trajectory, sample
 from sddm.samplers.predicting import Predicting
+from sddm.samplers.rewards import OfLaw, OfNoised, OfPrediction
+from sddm.samplers.steer import Steered, SteeringProgress, steer
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
 from sddm.samplers.sweep import Sweep
 
@@ -51,13 +53,19 @@ __all__ = [
     "Grid",
     "InOrder",
     "Lazy",
+    "OfLaw",
+    "OfNoised",
+    "OfPrediction",
     "Predicting",
     "Progress",
     "ReverseStep",
+    "Steered",
+    "SteeringProgress",
     "Sweep",
     "TauLeaping",
     "Trajectory",
     "sample",
+    "steer",
     "uniform_down_to_least_time",
     "uniform_in_log_share",
     "uniform_in_share",
