@@ -29,7 +29,7 @@ def _encoded(part: str, size: int | None, levels: int | None) -> Encoded:
     files = MNIST.read_all(*names)
     pictures, labels = (read_idx(files[name], f"{name!r} of {MNIST}") for name in names)
     _checks.require(
-        pictures.ndim == 3 and labels.shape == pictures.shape[:1] and labels.max(initial=0) < len(NAMES),
+        pictures.ndim == 3 and labels.shape == pictures.shape[:1] and int(labels.max(initial=0)) < len(NAMES),
         f"{MNIST} does not hold pictures of the digits 0 to 9 with a label each. Fetch it again.",
     )
     said = f"{len(pictures):,} handwritten digits. Their labels are their names."
