@@ -94,6 +94,16 @@ def test_the_python_of_the_guide_to_music_runs():
         assert torch.equal(made[:, :8], names["start"].values[:, :8])
 
 
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_guide_to_guidance_leads_to_the_samples_it_wants():
+    """The 16 samples are rows of equal tokens, a third of them 2, if nobody asks for them."""
+    names = run_blocks("docs/guidance.md")
+    for samples in (names["guided"], names["classified"]):
+        assert float((samples == 2).double().mean()) > 1 / 3 + 4 * (2 / 9 / 16) ** 0.5
+    assert float((names["away"] == 2).double().mean()) < 1 / 3
+    assert names["made"].effective.shape == (20, 8)
+
+
 def test_the_type_checks_are_on():
     with pytest.raises(jaxtyping.TypeCheckError):
         SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))

@@ -4,7 +4,7 @@ from sddm import data, likelihood, losses, marginals, metrics, processes, sample
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.fit import fit
-from sddm.samplers import sample
+from sddm.samplers import sample, steer
 
 __version__ = "0.1.0"
 
@@ -21,4 +21,5 @@ __all__ = [
     "sample",
     "samplers",
     "schedules",
+    "steer",
 ]

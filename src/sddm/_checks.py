@@ -172,13 +172,19 @@ def boolean_mask(mask: Any, shape: Sequence[int], name: str, *, device: Any = No
     return mask
 
 
-def labels(value: Any, rows: int, name: str = "labels") -> Tensor:
-    """Check the classes of the rows: whole numbers from 0."""
+def labels(value: Any, rows: int, name: str = "labels", *, known: int | None = None) -> Tensor:
+    """Check the classes of the rows: whole numbers from 0, as many as the model knows."""
     value = tensor(value, name)
     if value.dtype != torch.int64:
         raise TypeError(f"{name} must be of dtype torch.int64, but they are of {value.dtype}.")
     require(tuple(value.shape) == (rows,), f"{name} must have shape ({rows},), but they have {tuple(value.shape)}.")
     require(int(value.min()) >= 0, f"{name} must not be negative, but they hold {int(value.min())}.")
+    require(known != 0, f"{name} were given, but the model was trained without labels. Leave them out.")
+    require(
+        known is None or int(value.max()) < known,
+        f"{name} must lie between 0 and {(known or 1) - 1}, the labels that the model knows, but they hold "
+        f"{int(value.max())}.",
+    )
     return value
 
 

@@ -14,6 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+LATER = "later"
+"""Marks a field of a dataclass that was added after models had been saved. It is left out of a description while it has
+its default, so that what was saved before is described as it was."""
+
 
 class Configurable:
     """Keeps each argument of its constructor under the same name, or under _NAME where a method is called NAME.
@@ -52,7 +56,9 @@ def describe(value: Any, names: Mapping[type, str]) -> Any:
             )
         return {"type": names[type(value)], **{k: describe(v, names) for k, v in value.arguments.items()}}
     if is_dataclass(value) and type(value) in names:
-        return {"type": names[type(value)], **{f.name: describe(getattr(value, f.name), names) for f in fields(value)}}
+        kept = {f.name: getattr(value, f.name) for f in fields(value)}
+        unused = {f.name for f in fields(value) if f.metadata.get(LATER) and kept[f.name] == f.default}
+        return {"type": names[type(value)], **{n: describe(v, names) for n, v in kept.items() if n not in unused}}
     if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, (list, tuple)):

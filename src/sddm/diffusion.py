@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,20 @@ TRANSFORMERS = ("hollow-transformer", "denoiser", "transformer-energy")
 class Diffusion(nn.Module):
     """A forward process and a model of its singleton conditionals, and the codec of its tokens if there is one.
 
+    label_names: what the labels that the model was trained with stand for, if they have names.
+
     >>> diffusion = Diffusion(Uniform(2, Constant(1.0)).leaving(0.02), model)
     >>> diffusion.marginals(xt, t).log_xt            # (batch, dim, symbols)
     >>> diffusion.sample(16, seed=0)                 # (16, dim)
     """
 
-    def __init__(self, process: Process, model: MarginalModel, codec: Codec | None = None) -> None:
+    def __init__(
+        self,
+        process: Process,
+        model: MarginalModel,
+        codec: Codec | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
         _checks.instance(process, Process, "process")
         _checks.instance(model, MarginalModel, "model")
@@ -51,6 +60,12 @@ class Diffusion(nn.Module):
         self.process = process
         self.model = model
         self.codec = codec
+        self.label_names = None if label_names is None else [*label_names]
+        known = model.num_labels
+        _checks.require(
+            self.label_names is None or known in (None, len(self.label_names)),
+            f"label_names has {len(self.label_names or [])} names, but the model knows {known} labels.",
+        )
         if codec is not None and codec.network is not None:
             codec.network.requires_grad_(False).eval()
 
@@ -95,6 +110,8 @@ class Diffusion(nn.Module):
             given = _checks.boolean_mask(given, xt.shape, "given", device=self.device)
         if padding is not None:
             padding = _checks.boolean_mask(padding, xt.shape, "padding", device=self.device)
+        if label is not None:
+            label = _checks.labels(label, xt.shape[0], "label", known=self.model.num_labels)
         return self(Query(xt, t, positions, given, padding, label))
 
     def forward(self, query: Query) -> Marginals:
@@ -131,12 +148,13 @@ class Diffusion(nn.Module):
     def config(self) -> dict[str, Any]:
         """What config.json holds: how to build this diffusion, without its weights."""
         names = {cls: name for name, cls in saved_types().items()}
-        return {
+        config = {
             "format": FORMAT,
             "process": describe(self.process, names),
             "model": describe(self.model, names),
             "codec": None if self.codec is None else describe(self.codec, names),
         }
+        return config if self.label_names is None else {**config, "label_names": self.label_names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], name: str = "The config") -> Diffusion:
@@ -145,7 +163,8 @@ class Diffusion(nn.Module):
             config = _with_sizes(config)
         types, codec = saved_types(), config.get("codec", config.get("decoder"))  # its former name
         try:
-            return cls(build(config["process"], types), build(config["model"], types), build(codec, types))
+            process, model = build(config["process"], types), build(config["model"], types)
+            return cls(process, model, build(codec, types), config.get("label_names"))
         except Exception as error:  # whatever goes wrong here, the config is to blame
             raise ValueError(f"{name} describes no model that can be built: {_pretrained.reason(error)}.") from error
 
@@ -185,6 +204,8 @@ def model_card(diffusion: Diffusion) -> str:
     parameters = sum(p.numel() for p in diffusion.parameters())
     length = "any number of" if model.length is None else model.length
     codec = "" if diffusion.codec is None else f"\n- Tokens stand for: {type(diffusion.codec).__name__.lower()}"
+    names = "" if diffusion.label_names is None else f": {', '.join(diffusion.label_names)}"
+    labels = f"\n- Labels: {model.num_labels}{names}" if model.num_labels else ""
     return f"""---
 library_name: sddm
 tags: [sddm, discrete-diffusion, categorical-data]
@@ -193,7 +214,7 @@ tags: [sddm, discrete-diffusion, categorical-data]
 
 - Data: {length} positions of {process.num_states} states{codec}
 - Process: {type(process).__name__}, {type(process.schedule).__name__} schedule
-- Model: {type(model).__name__}, {parameters:,} parameters
+- Model: {type(model).__name__}, {parameters:,} parameters{labels}
 
 ```python
 import sddm

@@ -97,6 +97,7 @@ def bound(
     *,
     given: Bool[Tensor, "batch dim"] | None = None,
     padding: Bool[Tensor, "batch dim"] | None = None,
+    labels: Int[Tensor, "batch"] | None = None,
     generator: torch.Generator | None = None,
     batch_size: int = 1024,
 ) -> Bound:
@@ -104,12 +105,13 @@ def bound(
 
     given: positions that are known: the bound is on the likelihood of the others given these.
     padding: positions that do not exist.
+    labels: the class of each row: the bound is on the likelihood given these, for a model that was trained with labels.
 
     A model that sees its own token is evaluated twice for each time.
     """
-    masks = {"given": given, "padding": padding}
+    known = {"given": given, "padding": padding, "labels": labels}
     return estimated_bound(
-        diffusion, x0, num_times, _times, _integrand, **masks, generator=generator, batch_size=batch_size
+        diffusion, x0, num_times, _times, _integrand, **known, generator=generator, batch_size=batch_size
     )
 
 
@@ -122,6 +124,7 @@ def estimated_bound(
     *,
     given: Bool[Tensor, "batch dim"] | None = None,
     padding: Bool[Tensor, "batch dim"] | None = None,
+    labels: Int[Tensor, "batch"] | None = None,
     generator: torch.Generator | None = None,
     batch_size: int = 1024,
 ) -> Bound:
@@ -137,9 +140,11 @@ def estimated_bound(
         given = _checks.boolean_mask(given, x0.shape, "given", device=x0.device)
     if padding is not None:
         padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
+    if labels is not None:
+        labels = _checks.labels(labels, len(x0), known=diffusion.model.num_labels)
     _checks.whole(batch_size, "batch_size", 1)
     _checks.generator(generator)
-    batch = Query(x0, x0.new_full((len(x0),), HORIZON, dtype=torch.float64), None, given, padding)
+    batch = Query(x0, x0.new_full((len(x0),), HORIZON, dtype=torch.float64), None, given, padding, labels)
     _checks.require(
         bool((batch.free > 0).any()), "given and padding leave no position to score. Leave some of them out."
     )
@@ -157,18 +162,21 @@ def in_order(
     *,
     given: Bool[Tensor, "batch dim"] | None = None,
     padding: Bool[Tensor, "batch dim"] | None = None,
+    labels: Int[Tensor, "batch"] | None = None,
     batch_size: int = 256,
 ) -> Float64[Tensor, "batch"]:
     """- log p(x_0) of each row in nats, exact, if it is drawn from left to right by `InOrder` with a step a position:
 
         - sum_d log p_{0|T}(x_0^d | x_0^{<d}, MASK ... MASK).
 
-    given, padding: as for `bound`; given positions are seen by all others.
+    given, padding, labels: as for `bound`; given positions are seen by all others.
     """
     _checks.instance(diffusion, Diffusion, "diffusion")
     check_in_order(diffusion, "in_order")
     rows, ordered = len(x0), torch.ones(len(x0), dtype=torch.bool, device=diffusion.device)
-    batch = noise_batch(diffusion, Batch(x0, given, padding), t=ordered.double() * HORIZON, in_order=ordered)
+    if labels is not None:
+        labels = _checks.labels(labels, rows, known=diffusion.model.num_labels)
+    batch = noise_batch(diffusion, Batch(x0, given, padding, labels), t=ordered.double() * HORIZON, in_order=ordered)
     pieces = [slice(i, i + _checks.whole(batch_size, "batch_size", 1)) for i in range(0, rows, batch_size)]
     with evaluating(diffusion), torch.inference_mode():
         return torch.cat([_nats_in_order(diffusion, batch.rows(some)) for some in pieces]).clone()
@@ -208,7 +216,8 @@ def _integrals(
     values = []
     for rows in torch.arange(len(t), device=t.device).split(batch_size):
         these = data.rows(rows // num_times)
-        noised = noise_batch(diffusion, Batch(these.xt, these.given, these.padding), t=t[rows], generator=of_noise)
+        batch = Batch(these.xt, these.given, these.padding, these.label)
+        noised = noise_batch(diffusion, batch, t=t[rows], generator=of_noise)
         values.append(weight[rows] * integrand(diffusion, noised, Stream(of_moves)))
     return torch.cat(values).reshape(u.shape).mean(-1)
 

@@ -17,7 +17,7 @@ from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.pool import check_process, posterior
 from sddm.processes import HORIZON
-from sddm.query import Query, at_positions
+from sddm.query import NO_LABEL, Query, at_positions
 from sddm.randomness import Stream, random_positions, stratified_times
 from sddm.shapes import Tokens
 
@@ -77,9 +77,13 @@ def noise_batch(
     num_positions: int | None = None,
     pool: Int[Tensor, "pool dim"] | None = None,
     in_order: Bool[Tensor, "batch"] | None = None,
+    label_dropout: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> NoisedBatch:
-    """Check the arguments of a loss and draw what is not passed in; they are explained at `Loss.__call__`."""
+    """Check the arguments of a loss and draw what is not passed in; they are explained at `Loss.__call__`.
+
+    label_dropout: each row loses its label with this probability, so that the model learns the law of all data too.
+    """
     _checks.instance(diffusion, Diffusion, "diffusion")
     process = diffusion.process
     x0 = _checks.tokens(batch.x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
@@ -92,7 +96,9 @@ def noise_batch(
         given = _checks.boolean_mask(given, x0.shape, "given", device=x0.device)
     if padding is not None:
         padding = _checks.boolean_mask(padding, x0.shape, "padding", device=x0.device)
-    labels = None if batch.labels is None else _checks.labels(batch.labels, rows)
+    labels = batch.labels
+    if labels is not None:
+        labels = _checks.labels(labels, rows, known=diffusion.model.num_labels or None)
     if xt is None:
         xt = process.noise_by(x0, process.tau(0.0, t), Stream(generator))
     else:
@@ -108,6 +114,9 @@ def noise_batch(
         _checks.whole(num_positions, "num_positions", 1)
         _checks.require(num_positions <= dim, f"num_positions is {num_positions}, but there are only {dim} positions.")
         query = query.at(random_positions(rows, dim, num_positions, generator, x0.device, query.settled))
+    if labels is not None and label_dropout > 0:
+        dropped = Stream(generator).uniform((rows,), x0.device) < label_dropout
+        query = query._replace(label=labels.masked_fill(dropped, NO_LABEL))
     if pool is None:
         return NoisedBatch(x0, query)
     pool = _checks.tokens(pool, process.num_states, "pool", length=dim, device=x0.device)

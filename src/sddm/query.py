@@ -11,6 +11,9 @@ from torch import Tensor
 
 from sddm.shapes import Asked, Tokens
 
+NO_LABEL = -1
+"""Stands in `Query.label` for a row without a label."""
+
 
 class Query(NamedTuple):
     """Asks for the law of each of some positions, given the tokens of all other positions at time t.
@@ -30,7 +33,7 @@ class Query(NamedTuple):
     padding: Bool[Tensor, "batch dim"] | None = None
     """Positions that do not exist, in rows that are shorter than others."""
     label: Int[Tensor, "batch"] | None = None
-    """The class of each row."""
+    """The class of each row, or NO_LABEL; None if no row has one."""
     ahead: Tokens | None = None
     """What the row holds behind each position that is asked for, if it is not `xt`. With clean tokens in `xt` and MASK
     here, every position is asked for given the tokens before it alone."""
@@ -98,6 +101,10 @@ class Query(NamedTuple):
     def to(self, device: torch.device) -> Query:
         """The same question on another device."""
         return self._each(lambda part: part.to(device))
+
+    def copied(self) -> Query:
+        """The same question in tensors of its own."""
+        return self._each(torch.clone)
 
     def split(self, rows: int, dim: int = 0) -> Sequence[Query]:
         """Pieces of this many rows."""

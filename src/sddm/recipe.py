@@ -13,13 +13,13 @@ from torch import Tensor
 from sddm import _checks
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion
-from sddm.marginals import MODELS, Energy, Hollow, MarginalModel, Restricted
+from sddm.marginals import MODELS, Energy, Guided, Hollow, MarginalModel, Restricted
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
 from sddm.processes import HORIZON, PROCESSES, Process
 from sddm.samplers import GRIDS, SAMPLERS, Correction, Corrector, Informed, ReverseStep, sample
 from sddm.samplers.grids import check_grid
-from sddm.samplers.loop import STEPS
+from sddm.samplers.plan import STEPS
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches
@@ -83,6 +83,9 @@ class ModelConfig:
     ordered: bool | None = None
     """For the hollow model under absorbing noise: learn to be asked from left to right as well, and sample so. Unless
     given, a hollow model of text, a table or music is ordered if its noise may be absorbing; others are not."""
+    labels: bool | None = None
+    """Tell the model the label of each row, so that samples of a label can be asked for. Unless given, if the data have
+    labels, for every model but mlp-energy."""
     fading: bool = False
     """For energies: predict x_t as the prior times exp(-a f), where a is the share of the data that is left."""
     time_scale: float = TIME_SCALE
@@ -117,6 +120,9 @@ class ModelConfig:
             self.model != "mlp-energy" or (self.heads, self.mlp, self.dropout, self.grid) == (None, None, 0, None),
             "heads, mlp, dropout and grid are options of a transformer, which an mlp-energy is not. Leave them out.",
         )
+        _checks.require(
+            self.model != "mlp-energy" or not self.labels, "labels are for transformers, which an mlp-energy is not."
+        )
 
     def sizes(self, num_tokens: int) -> dict[str, int]:
         """The sizes of the network, for this many tokens of data."""
@@ -137,21 +143,31 @@ class ModelConfig:
             self.grid is None or self.grid[0] * self.grid[1] == data.length,
             f"grid is {self.grid}, but the data have {data.length} positions.",
         )
-        bare, sizes = self.diffusion(data.num_states, data.length, seed, len(data) * data.length), data.codec.sizes
-        return Diffusion(bare.process, bare.model if sizes is None else Restricted(bare.model, sizes), data.codec)
+        _checks.require(
+            not self.labels or data.labels is not None,
+            f"labels were asked for, but {data.name} has none. Leave the option out, or give data with labels.",
+        )
+        num_labels, names = (data.num_labels, data.label_names) if self.labels else (0, None)
+        bare = self.diffusion(data.num_states, data.length, seed, len(data) * data.length, num_labels)
+        sizes = data.codec.sizes
+        model = bare.model if sizes is None else Restricted(bare.model, sizes)
+        return Diffusion(bare.process, model, data.codec, names)
 
-    def diffusion(self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0) -> Diffusion:
+    def diffusion(
+        self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0, num_labels: int = 0
+    ) -> Diffusion:
         """A diffusion whose fresh weights follow from the seed; torch's own generator is unchanged.
 
         num_tokens: how much data there is, which decides the sizes that are not given.
+        num_labels: how many labels the model can be told.
         """
         kind: Any = PROCESSES[self.process or ("absorbing" if self.ordered else "uniform")]
         process: Process = kind(num_states, SCHEDULES[self.schedule]()).leaving(self.left)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return Diffusion(process, self._model(process, length, num_tokens))
+            return Diffusion(process, self._model(process, length, num_tokens, num_labels))
 
-    def _model(self, process: Process, length: int, num_tokens: int) -> MarginalModel:
+    def _model(self, process: Process, length: int, num_tokens: int, num_labels: int) -> MarginalModel:
         options: dict[str, Any] = {"time_scale": self.time_scale, "input_gain": self.input_gain}
         options |= self.sizes(num_tokens)
         if self.model == "mlp-energy":
@@ -161,7 +177,8 @@ class ModelConfig:
                 usual = 0 if self.ordered else 2
                 options["film_blocks"] = usual if self.film_blocks is None else self.film_blocks
             at = length if self.grid is None else None
-            model = MODELS[self.model].for_process(process, at, self.grid, dropout=self.dropout, **options)
+            options |= {"dropout": self.dropout, "num_labels": num_labels}
+            model = MODELS[self.model].for_process(process, at, self.grid, **options)
         if isinstance(model, Hollow) and self.ordered:
             return Hollow(model.network, ordered=True)
         if isinstance(model, Energy) and self.fading:
@@ -171,12 +188,15 @@ class ModelConfig:
 
 def suited(model: ModelConfig, training: TrainingConfig, data: Dataset) -> tuple[ModelConfig, TrainingConfig]:
     """The same options, and what was not given chosen for these data: a hollow model of text, a table or music learns
-    from left to right as well (`ordered`), ordered models are trained by Muon, and models of music learn to complete
-    it. docs/models.md says why."""
+    from left to right as well (`ordered`), ordered models are trained by Muon, models of music learn to complete it,
+    and transformers are told the labels that the data have. docs/models.md says why."""
     if model.ordered is None:
         able = model.model == "hollow" and model.process in (None, "absorbing")
         plain = training.loss is None and training.pool is None and training.noise_weight == 0
         model = replace(model, ordered=data.codec.ordered and able and plain)
+    if model.labels is None:
+        able = model.model != "mlp-energy" and training.pool is None
+        model = replace(model, labels=data.labels is not None and able)
     if model.grid is None and model.model != "mlp-energy":
         model = replace(model, grid=data.codec.usual_grid(data.length))
     usual = data.codec.usual_known(data.length)
@@ -211,6 +231,9 @@ class SamplingConfig:
     of jumps instead."""
     temperature: float = 1.0
     """Below 1, likely values become more likely; above 1, probabilities become more equal."""
+    guidance: float = 1.0
+    """How much samples of a label follow it: 1 as the model learnt it, more than 1 exaggerates what tells the label
+    from the rest of the data, 0 forgets it, and below 0 leads away from it."""
 
     def __post_init__(self) -> None:
         if self.sampler is not None:
@@ -227,6 +250,10 @@ class SamplingConfig:
         )
         entry = _checks.finite(self.corrector_entry, "corrector_entry")
         _checks.require(0 < entry <= HORIZON, f"corrector_entry must lie in (0, {HORIZON:g}], but it is {entry:g}.")
+        _checks.require(
+            abs(_checks.finite(self.guidance, "guidance")) <= MILD,
+            f"guidance must lie between {-MILD:g} and {MILD:g}, but it is {self.guidance:g}.",
+        )
         for name in ("temperature", "corrector_factor"):
             value = _checks.positive(getattr(self, name), name)
             _checks.require(
@@ -242,6 +269,8 @@ class SamplingConfig:
         if (step := self.step) is not None:
             step.check(diffusion)
         check_grid(GRIDS[self.grid](diffusion.process, self.steps or STEPS))
+        if self.guidance != 1.0:
+            Guided(diffusion.model, self.guidance)
 
     def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
         """`sddm.sample` with these settings; options are its other arguments."""
@@ -250,8 +279,8 @@ class SamplingConfig:
             corrector = Informed(self.informed, rounds=self.corrector, entry=self.corrector_entry)
         elif self.corrector:
             corrector = Corrector(self.corrector, self.corrector_factor, self.corrector_entry)
-        grid, temperature = GRIDS[self.grid], self.temperature
-        return sample(diffusion, num, self.steps, self.step, corrector, grid=grid, temperature=temperature, **options)
+        options |= {"grid": GRIDS[self.grid], "temperature": self.temperature, "guidance": self.guidance}
+        return sample(diffusion, num, self.steps, self.step, corrector, **options)
 
 
 @dataclass(frozen=True)

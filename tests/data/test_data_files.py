@@ -319,7 +319,7 @@ def test_a_parquet_file_with_a_name_twice_is_refused(tmp_path):
 def test_a_missing_file_is_answered_with_the_names_of_the_toys(source):
     with pytest.raises(
         FileNotFoundError,
-        match=r"There is no file '.*'\. The toys are 2spirals, .*, checkerboard; published .*, cifar10-test\.$",
+        match=r"There is no file '.*'\. The toys are 2spirals, .*, checkerboard; published .*, digits-test\.$",
     ):
         load(source)
 

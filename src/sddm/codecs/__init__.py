@@ -1,6 +1,6 @@
 """What tokens mean, both ways: from files to tokens, and from tokens back to what the user's file held."""
 
-from sddm.codecs.base import MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
+from sddm.codecs.base import MAX_LABELS, MAX_LENGTH, MAX_STATES, Codec, Encoded, Readers
 from sddm.codecs.characters import Characters
 from sddm.codecs.codes import Codes
 from sddm.codecs.columns import Columns
@@ -43,6 +43,7 @@ def folder_readers() -> Readers:
 __all__ = [
     "BLANK",
     "CODECS",
+    "MAX_LABELS",
     "MAX_LENGTH",
     "MAX_STATES",
     "PARTS",

@@ -34,6 +34,8 @@ MAX_LENGTH = 65_536
 """The most positions a sample may have."""
 MAX_STATES = 1_000_000
 """The most values a position may have."""
+MAX_LABELS = 1_000_000
+"""The most labels that rows may have."""
 
 
 class Encoded(NamedTuple):
@@ -49,6 +51,8 @@ class Encoded(NamedTuple):
     """How many positions of each row exist, if the rest of the row is padding that is not to be learned."""
     report: str = ""
     """What was kept of the source and what was not, and why."""
+    label_names: Sequence[str] | None = None
+    """What the labels 0, 1, ... stand for, if they have names."""
 
 
 class Codec(Configurable, ABC):

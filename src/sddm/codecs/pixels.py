@@ -14,7 +14,7 @@ from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Reade
 from sddm.codecs.excerpt import BLANK
 from sddm.codecs.integers import Integers
 from sddm.formats import pictures as files
-from sddm.formats.arrays import integers, read_array, write_array
+from sddm.formats.arrays import LABELS, integers, read_array, read_labels, write_array
 from sddm.formats.sheet import CHANNELS, Pictures, sheet, write_picture, written_here
 
 VALUES = 256
@@ -98,7 +98,8 @@ class Pixels(Codec):
 
     @classmethod
     def files(cls) -> Readers:
-        """Arrays with an axis for pictures, rows, columns and perhaps channels; tokens have two axes."""
+        """Arrays with an axis for pictures, rows, columns and perhaps channels; tokens have two axes. An .npz file may
+        have a second array `labels`, with a number for each row."""
 
         def read_one(path: Path, size: int | None = None, levels: int | None = None, grey: bool = False) -> Encoded:
             return read(path, None, size, levels, grey)
@@ -107,14 +108,15 @@ class Pixels(Codec):
             path: Path, key: str | None = None, size: int | None = None, levels: int | None = None, grey: bool = False
         ) -> Encoded:
             array = read_array(path, key)
+            labels = read_labels(path, len(array)) if array.ndim and key != LABELS else None
             if array.ndim in (3, 4):
-                return cls.of_pictures(_last_axis_channels(array, str(path)), size, levels, grey)
+                return cls.of_pictures(_last_axis_channels(array, str(path)), size, levels, grey, labels)
             _checks.require(
                 (size, levels, grey) == (None, None, False),
                 f"size, levels and grey are for pictures (num, height, width, channels), but {str(path)!r} holds "
                 f"an array of shape {array.shape}. Leave them out.",
             )
-            return Integers.numbered(array, None, path.name)
+            return Integers.numbered(array, None, path.name)._replace(labels=labels)
 
         return {".npy": read_one, ".npz": read}
 
@@ -126,7 +128,8 @@ class Pixels(Codec):
             size = files.usual_size(paths) if size is None else _checks.whole(size, "size", 1)
             cls(size, size, 1 if grey else 3, levels or VALUES)  # checks all of it before the long work
             squares = files.read_squares(paths, size, grey)
-            return cls.of_pictures(squares.pictures, None, levels, grey, squares.labels, squares.report)
+            read = cls.of_pictures(squares.pictures, None, levels, grey, squares.labels, squares.report)
+            return read._replace(label_names=squares.classes or None)
 
         return dict.fromkeys(files.ENDINGS, read)
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import torch
 import tyro
+from jaxtyping import Int
+from torch import Tensor
 
 from sddm import _checks, _files
 from sddm.commands import runs
@@ -30,6 +32,8 @@ COMPARED = 10_000_000
 @dataclass(frozen=True)
 class EvaluateCommand:
     """Score a trained model: likelihood bound, and its samples against data.
+
+    A model that was trained with labels is scored on rows given their labels, if the data have some.
 
     The error of the bound is that of the rows as a sample of all data.
     Without --data the held-out rows of the run are used, which the model has not been trained on.
@@ -76,18 +80,21 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
     rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
-    scores = bound(diffusion, rows, command.num_times, generator=generator_of(command.seed, "bound", 0)).nats
+    labels = _labels(data, torch.arange(0, every * command.rows, every)[: len(rows)], diffusion)
+    generator = generator_of(command.seed, "bound", 0)
+    scores = bound(diffusion, rows, command.num_times, labels=labels, generator=generator).nats
     per_bit = rows.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
     bits = (scores / per_bit).cpu()  # their spread holds both: that of the rows, and the error of each row's estimate
     score = Figure("bits_per_dim", "bound on held-out data", float(bits.mean()), float(bits.std() / len(bits) ** 0.5))
     figures: dict[str, Any] = {**score.saved(), "nats_per_row": float(scores.mean()), "rows": len(rows)}
-    print(f"{score} bits per dimension ({len(rows)} rows)")
+    scored = f"{len(rows)} rows" + (", given their labels" if labels is not None else "")
+    print(f"{score} bits per dimension ({scored})")
     if diffusion.model.ordered:
-        exact = (in_order(diffusion, rows) / per_bit).cpu()
+        exact = (in_order(diffusion, rows, labels=labels) / per_bit).cpu()
         spread = float(exact.std() / len(exact) ** 0.5)
         score = Figure("bits_per_dim_in_order", "exact on held-out data, left to right", float(exact.mean()), spread)
         figures |= score.saved()
-        print(f"{score} bits per dimension ({len(rows)} rows)")
+        print(f"{score} bits per dimension ({scored})")
     if command.samples:
         figures["samples"] = command.samples
         for figure in _compare(command, diffusion, data):
@@ -103,7 +110,9 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
 def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> list[Figure]:
     tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
-    made = sample(diffusion, command.samples, steps=command.steps, generator=generator, length=tokens.shape[1]).cpu()
+    labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
+    options: dict[str, Any] = {"steps": command.steps, "length": tokens.shape[1], "labels": labels}
+    made = sample(diffusion, command.samples, generator=generator, **options).cpu()
     codec = diffusion.codec or data.codec
     for note in left_out(made, tokens, codec):
         print(note, file=sys.stderr)
@@ -124,6 +133,13 @@ def _data(command: EvaluateCommand) -> Dataset:
     if data.fingerprint() != value["data"]["fingerprint"]:
         raise ValueError(f"{options['data']!r} is not what it was when the run was started. Name the data with --data.")
     return data.split(options["held_out"], seed)[1]
+
+
+def _labels(data: Dataset, rows: Int[Tensor, "rows"], diffusion: Diffusion) -> Int[Tensor, "rows"] | None:
+    """The labels of some rows, if both the data and the model know labels."""
+    if data.labels is None or not diffusion.model.num_labels:
+        return None
+    return data.labels[rows].to(diffusion.device)
 
 
 def _taken(data: Dataset, rows: slice, diffusion: Diffusion) -> torch.Tensor:

@@ -26,7 +26,7 @@ from sddm.diffusion import Diffusion
 from sddm.formats.text import readable
 from sddm.randomness import draw_seeds
 from sddm.recipe import SamplingConfig
-from sddm.samplers.loop import chosen_length
+from sddm.samplers.plan import chosen_length
 from sddm.training.config import MAX_SEED
 from sddm.training.devices import accelerator, claimed
 from sddm.training.diffusion import codec_of
@@ -68,6 +68,8 @@ class SampleCommand:
     """Music: the track of the condition that holds the melody, or the voices, by its name or number."""
     prefix: str | None = None
     """The beginning of every sample: text, or numbers separated by commas."""
+    label: str | None = None
+    """The label of the samples, by its number or its name, for a model that was trained with labels. See --guidance."""
     length: int | None = None
     """Number of positions, for a model that takes any."""
     out: Path | None = None
@@ -101,6 +103,7 @@ def run(command: SampleCommand) -> None:
     diffusion = runs.trained(command.run)
     codec = codec_of(diffusion)
     command.sampling.check(diffusion)
+    label = _label(command, diffusion)
     length = chosen_length(diffusion, command.length)
     if command.num is None:
         alone = command.out is not None and command.out.suffix.lower() in codec.single
@@ -122,7 +125,7 @@ def run(command: SampleCommand) -> None:
         starts = range(0, command.many, command.batch_size)
         batches = [slice(first, min(first + command.batch_size, command.many)) for first in starts]
         mine = batches[processes.process_index :: processes.num_processes]
-        _generate(command, diffusion, condition, parts, mine, quiet=not processes.is_main_process)
+        _generate(command, diffusion, condition, label, parts, mine, quiet=not processes.is_main_process)
         parts.gather(processes)
         if not processes.is_main_process:
             return
@@ -184,6 +187,7 @@ def _generate(
     command: SampleCommand,
     diffusion: Diffusion,
     condition: Condition | None,
+    label: int | None,
     parts: Parts,
     mine: list[slice],
     quiet: bool,
@@ -194,15 +198,38 @@ def _generate(
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
         if parts.read(rows) is not None:
             continue
+        num = rows.stop - rows.start
         tokens = command.sampling.sample(
             diffusion,
-            rows.stop - rows.start,
+            num,
             condition=None if condition is None else condition.rows(rows),
             length=command.length,
+            labels=None if label is None else torch.full((num,), label),
             seeds=seeds[rows],
             progress=None if alone and not quiet else False,
         )
         parts.write(rows, tokens.cpu())
+
+
+def _label(command: SampleCommand, diffusion: Diffusion) -> int | None:
+    """The number of the label that was asked for."""
+    names, known = diffusion.label_names or [], diffusion.model.num_labels
+    if command.label is None:
+        _checks.require(
+            command.sampling.guidance == 1.0,
+            f"guidance is {command.sampling.guidance:g}, but there is no label to follow. Name one with --label.",
+        )
+        return None
+    _checks.require(bool(known), "label was given, but this model was trained without labels. Leave it out.")
+    number = names.index(command.label) if command.label in names else -1
+    if number < 0 and command.label.isdecimal():
+        number = int(command.label)
+    _checks.require(
+        0 <= number < (known or 0),
+        f"label is {command.label!r}, but the model knows 0 to {(known or 1) - 1}"
+        + (f", called {_checks.shown(names)}." if names else "."),
+    )
+    return number
 
 
 def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | None:

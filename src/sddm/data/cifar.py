@@ -41,7 +41,7 @@ def official_cifar10(
 
 def _encoded(pictures: Pictures, labels: Labels, size: int | None, levels: int | None, grey: bool) -> Encoded:
     said = f"{len(pictures):,} pictures of CIFAR-10. Labels from 0: {', '.join(CLASSES)}."
-    return Pixels.of_pictures(pictures, size, levels, grey, labels.tolist(), said)
+    return Pixels.of_pictures(pictures, size, levels, grey, labels.tolist(), said)._replace(label_names=CLASSES)
 
 
 def _published(part: str) -> tuple[Pictures, Labels]:

@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from sddm import _checks, _files
-from sddm.codecs import MAX_LENGTH, MAX_STATES, Codec, Integers, saved_names
+from sddm.codecs import MAX_LABELS, MAX_LENGTH, MAX_STATES, Codec, Integers, saved_names
 from sddm.config import describe
 from sddm.randomness import Shuffle
 from sddm.token_array import TokenArray
@@ -23,8 +23,9 @@ from sddm.token_array import TokenArray
 class Dataset:
     """Samples as tokens, one a row, and the codec that turns tokens back into what the user's file held.
 
-    groups, labels, lengths: a number for each row, or None; report: what was kept of the source. See
-        `sddm.codecs.Encoded`.
+    groups, labels, lengths: a number for each row, or None; label_names: what the labels stand for; report: what was
+        kept of the source. See `sddm.codecs.Encoded`.
+    num_labels: how many labels there are, also in parts that do not have them all.
     name: of the file or of the toy, for error messages.
 
     >>> data = Dataset.from_tokens(np.array([[0, 1, 2], [2, 1, 0]]))
@@ -42,6 +43,7 @@ class Dataset:
         labels: Sequence[int] | Tensor | None = None,
         lengths: Sequence[int] | Tensor | None = None,
         report: str = "",
+        label_names: Sequence[str] | None = None,
         name: str = "tokens",
     ) -> None:
         _checks.instance(codec, Codec, "codec")
@@ -49,6 +51,8 @@ class Dataset:
         self.codec, self.name, self.report = codec, name, report
         self.groups, self.labels = self._numbers(groups, "groups"), self._numbers(labels, "labels")
         self.lengths = self._numbers(lengths, "lengths")
+        self.label_names = None if label_names is None else [*label_names]
+        self.num_labels = self._count_labels()
         _checks.require(
             self.lengths is None or (int(self.lengths.min()) >= 1 and int(self.lengths.max()) <= self.length),
             f"lengths of {self.name} must lie between 1 and the {self.length} positions of a row.",
@@ -146,6 +150,22 @@ class Dataset:
             kept = torch.full((len(self),), not held_out).index_fill(0, apart, held_out)
             part.groups, part.labels, part.lengths = (None if rows is None else rows[kept] for rows in numbers)
         return part
+
+    def _count_labels(self) -> int:
+        if self.labels is None:
+            return 0
+        low, high = int(self.labels.min()), int(self.labels.max())
+        _checks.require(
+            low >= 0 and high < MAX_LABELS,
+            f"labels of {self.name} must lie between 0 and {MAX_LABELS - 1}, but they span {low} to {high}. Number "
+            "the classes from 0 without gaps.",
+        )
+        names = self.label_names
+        _checks.require(
+            names is None or high < len(names),
+            f"labels of {self.name} go up to {high}, but label_names has only {len(names or [])} names.",
+        )
+        return high + 1 if names is None else len(names)
 
     def _numbers(self, value: Sequence[int] | Tensor | None, name: str) -> Int64[Tensor, "num"] | None:
         if value is None:

@@ -9,6 +9,7 @@
 | chorales | 64 sixteenths of a chorale by Bach, in four voices | 256 | 129 |
 | alarm | a patient, drawn from a Bayesian network whose law is known | 37 | 2 to 4 |
 | cifar10, cifar10-test | a picture of 32 x 32 pixels, to train on and to test on | 3,072 | 256 |
+| digits, digits-test | a handwritten digit of 28 x 28 grey pixels, to train on and to test on | 784 | 256 |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sddm import _checks
 from sddm.codecs import Characters, Columns, Encoded
 from sddm.data.bayesian import BayesianNetwork
 from sddm.data.cifar import cifar10, cifar10_test
+from sddm.data.digits import digits, digits_test
 from sddm.data.music import chorales, melodies
 from sddm.data.music_corpus import COLLECTIONS
 from sddm.data.packages import Package
@@ -102,6 +104,8 @@ PUBLISHED: dict[str, Callable[..., Encoded]] = {
     "alarm": alarm,
     "cifar10": cifar10,
     "cifar10-test": cifar10_test,
+    "digits": digits,
+    "digits-test": digits_test,
 }
 """The sets by name. A function takes what `load` passes on: `rows`, `window`, `seed` or
 `size`, if it has such an argument."""

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from sddm import _checks
 
+LABELS = "labels"
+"""The name of the array of an .npz file that holds a label for each row of the other."""
 INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32)
 """The types whose every value is also an int64."""
 MAGIC = np.lib.format.MAGIC_PREFIX
@@ -28,7 +30,7 @@ LARGEST_ARCHIVED = 1 << 31
 
 def read_array(path: Path, key: str | None = None) -> np.ndarray:
     """The array of an .npy file, mapped into memory if it is large, or the one called `key` of an .npz file (None: the
-    only one)."""
+    only one beside `labels`)."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
         if isinstance(loaded, np.ndarray):
@@ -36,9 +38,10 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
             return loaded
         names = loaded.files
         _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
-        if key is None and len(names) != 1:
+        others = [name for name in names if name != LABELS] or names
+        if key is None and len(others) != 1:
             raise ValueError(f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.")
-        chosen = names[0] if key is None else key
+        chosen = others[0] if key is None else key
         _checks.require(chosen in names, f"{str(path)!r} has no array {chosen!r}. It holds {_checks.shown(names)}.")
         declared = _reading(path, lambda: _archived_bytes(loaded.zip, chosen))
         _checks.require(
@@ -49,6 +52,22 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
         array = _reading(path, lambda: loaded[chosen])
         _checks.require(isinstance(array, np.ndarray), f"{chosen!r} of {str(path)!r} is not an array.")
         return array
+
+
+def read_labels(path: Path, rows: int) -> list[int] | None:
+    """The array `labels` of an .npz file beside an array of so many rows, if it has one."""
+    with path.open("rb") as file:
+        loaded = _reading(path, lambda: _load(path, file))
+        if isinstance(loaded, np.ndarray) or LABELS not in loaded.files or len(loaded.files) == 1:
+            return None
+    array = read_array(path, LABELS)
+    _checks.require(
+        array.shape == (rows,),
+        f"{LABELS!r} of {str(path)!r} has shape {array.shape}, but it must hold one number for each of the {rows} "
+        "rows.",
+    )
+    labels: list[int] = integers(array[:, None], f"{LABELS!r} of {str(path)!r}")[:, 0].tolist()
+    return labels
 
 
 def _load(path: Path, file: BufferedIOBase) -> Any:

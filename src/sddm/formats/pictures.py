@@ -40,6 +40,8 @@ class Squares(NamedTuple):
     labels: list[int] | None
     """The number of the sub-folder of each, if all files are in sub-folders."""
     report: str
+    classes: list[str]
+    """The names of these sub-folders."""
 
 
 def usual_size(paths: Sequence[Path]) -> int:
@@ -86,6 +88,7 @@ def read_squares(paths: Sequence[Path], size: int, grey: bool = False) -> Square
         pictures if coloured or grey else pictures[..., :1].copy(),
         [classes.index(name) for name in names] if classes else None,
         " ".join(said),
+        classes,
     )
 
 

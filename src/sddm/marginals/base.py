@@ -124,6 +124,15 @@ class MarginalModel(nn.Module, Configurable, ABC):
         classes = num_classes(process, implicit)
         return cls.architecture(process.num_symbols + cls.own_tokens, classes, places, sizes, **options)
 
+    @property
+    def num_labels(self) -> int | None:
+        """How many labels it can be told: 0 if it knows none, None for a model that does not say."""
+        network: Any = getattr(self, "network", None)
+        if network is None:
+            return None
+        sizes = getattr(network, "sizes", None)
+        return sizes.num_labels if isinstance(sizes, Sizes) else 0
+
     @abstractmethod
     def forward(self, process: Process, query: Query) -> Marginals:
         """The conditionals at the positions asked for."""

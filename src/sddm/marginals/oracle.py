@@ -52,6 +52,10 @@ class Oracle(MarginalModel):
         states = torch.cartesian_prod(*[torch.arange(n) for n in joint.shape]).reshape(-1, joint.ndim)
         return cls(states, joint.reshape(-1))
 
+    @property
+    def num_labels(self) -> int:
+        return 0
+
     def check(self, process: Process) -> None:
         _checks.require(
             self.largest_token < process.num_states,

@@ -27,6 +27,10 @@ class Wrapper(MarginalModel):
         self.by_position, self.takes_ahead, self.ordered = model.by_position, model.takes_ahead, model.ordered
         self.support: Bool[Tensor, "dim states"] | None = model.support
 
+    @property
+    def num_labels(self) -> int | None:
+        return self.model.num_labels
+
     def check(self, process: Process) -> None:
         self.model.check(process)
 

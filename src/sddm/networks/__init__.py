@@ -1,5 +1,6 @@
 """Plain neural networks. They know tokens and times, nothing of processes."""
 
+from sddm.networks.classifier import Classifier
 from sddm.networks.energy import EnergyNetwork, MLPEnergy, TransformerEnergy
 from sddm.networks.hollow import HollowTransformer
 from sddm.networks.sizes import BERT_BASE, MUSIC, Places, Sizes
@@ -16,6 +17,7 @@ __all__ = [
     "BERT_BASE",
     "MUSIC",
     "NETWORKS",
+    "Classifier",
     "Denoiser",
     "EnergyNetwork",
     "HollowTransformer",

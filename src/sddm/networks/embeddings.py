@@ -11,12 +11,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from sddm.query import NO_LABEL, Query
 from sddm.shapes import Times, Tokens
 
 TIME_SCALE = 1000.0
 """Times in [0, 1] are multiplied by this, so that the fastest sinusoid separates times 0.001 apart."""
 INITIAL = 0.02
 """Standard deviation of the initial vectors of tokens and places, before a gain."""
+LABEL_INITIAL = 0.5**0.5
+"""That of the initial vectors of labels. They are added to sinusoids, whose root mean square this is."""
+
+LabelVectors = Float[Tensor, "batch width"] | None
+"""A vector for the label of each row, or None in a network that knows no labels."""
 
 
 def sinusoidal(t: Float[Tensor, "batch"], width: int, scale: float = TIME_SCALE) -> Float[Tensor, "batch width"]:
@@ -27,9 +33,16 @@ def sinusoidal(t: Float[Tensor, "batch"], width: int, scale: float = TIME_SCALE)
     return F.pad(torch.cat([phase.sin(), phase.cos()], dim=1).float(), (0, width - 2 * half))
 
 
-def time_token(t: Times, like: Float[Tensor, "batch dim width"], scale: float) -> Float[Tensor, "batch 1 width"]:
-    """The time as one more token for the sequence `like`."""
-    return sinusoidal(t, like.shape[-1], scale).to(like.dtype)[:, None]
+def time_token(
+    t: Times, like: Float[Tensor, "batch dim width"], scale: float, label: LabelVectors = None
+) -> Float[Tensor, "batch 1 width"]:
+    """The time, and the label if there is one, as one more token for the sequence `like`."""
+    return with_label(sinusoidal(t, like.shape[-1], scale), label).to(like.dtype)[:, None]
+
+
+def with_label(time: Float[Tensor, "batch width"], label: LabelVectors) -> Float[Tensor, "batch width"]:
+    """The embedding of the time plus the vector of the row's label, in a network that knows labels."""
+    return time if label is None else time + label
 
 
 class TokenEmbedding(nn.Module):
@@ -41,9 +54,36 @@ class TokenEmbedding(nn.Module):
         self.given = nn.Parameter(torch.zeros(width))
         nn.init.normal_(self.tokens.weight, std=gain * INITIAL)
 
-    def forward(self, x: Tokens, given: Bool[Tensor, "batch dim"] | None) -> Float[Tensor, "batch dim width"]:
-        embedded = self.tokens(x)
+    def forward(
+        self, x: Tokens | Float[Tensor, "batch dim tokens"], given: Bool[Tensor, "batch dim"] | None
+    ) -> Float[Tensor, "batch dim width"]:
+        """x may be one-hot vectors instead of tokens, for a gradient with respect to them."""
+        embedded = x @ self.tokens.weight if x.is_floating_point() else self.tokens(x)
         return embedded if given is None else embedded + given[..., None] * self.given
+
+
+class LabelEmbedding(nn.Module):
+    """A learned vector for each label, and a last one for rows without a label, which begins at 0.
+
+    It is added wherever the time enters. So a label reaches every position, and tells no position its own token.
+    Without labels there are no weights.
+    """
+
+    def __init__(self, num_labels: int, width: int) -> None:
+        super().__init__()
+        self.num_labels = num_labels
+        self.vectors = nn.Embedding(num_labels + 1, width) if num_labels else None
+        if self.vectors is not None:
+            nn.init.normal_(self.vectors.weight, std=LABEL_INITIAL)
+            with torch.no_grad():
+                self.vectors.weight[num_labels] = 0
+
+    def forward(self, query: Query) -> LabelVectors:
+        if self.vectors is None:
+            return None
+        if query.label is None:  # as for all rows, so that every weight has a gradient in every batch
+            return self.vectors(torch.full_like(query.xt[:, 0], self.num_labels))
+        return self.vectors(torch.where(query.label == NO_LABEL, self.num_labels, query.label))
 
 
 class PlaceEmbedding(nn.Module):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from sddm import _checks
@@ -18,7 +18,8 @@ from sddm.config import Configurable
 from sddm.networks.chunks import at_once, in_chunks
 from sddm.networks.elu_layers import elu_layers
 from sddm.networks.embeddings import TIME_SCALE, sinusoidal
-from sddm.networks.readouts import feedforward
+from sddm.networks.neighbours import at_neighbours, other_values, with_own_value
+from sddm.networks.readouts import feedforward, pooled
 from sddm.networks.sizes import LARGEST, Places, Sizes
 from sddm.networks.transformer import BidirectionalTransformer
 from sddm.query import Query
@@ -44,25 +45,6 @@ class EnergyNetwork(nn.Module, Configurable, ABC):
     @abstractmethod
     def replaced(self, query: Query) -> Float[Tensor, "batch num tokens"]:
         """f([x with value c at position d], t) for every c, and for every d that is asked for."""
-
-
-def other_values(here: Asked, num_tokens: int) -> Int[Tensor, "batch num others"]:
-    """The values that a position does not hold, in ascending order."""
-    values = torch.arange(num_tokens - 1, device=here.device)
-    return values + (values >= here[..., None])
-
-
-def with_own_value(
-    others: Float[Tensor, "batch num others"], own: Float[Tensor, "batch"], here: Asked
-) -> Float[Tensor, "batch num tokens"]:
-    """Insert the energy of x itself where a position keeps the value it holds."""
-    num_tokens = others.shape[-1] + 1
-    if num_tokens == 2:
-        pair = torch.stack([own[:, None].expand_as(here), others[..., 0]], dim=-1)
-        return torch.where((here == 0)[..., None], pair, pair.flip(-1))
-    everything = others.new_empty(*here.shape, num_tokens)
-    everything = everything.scatter(-1, other_values(here, num_tokens), others)
-    return everything.scatter(-1, here[..., None], own[:, None, None].expand(*here.shape, 1))
 
 
 class MLPEnergy(EnergyNetwork):
@@ -170,22 +152,8 @@ class TransformerEnergy(EnergyNetwork):
     def forward(self, query: Query) -> Float[Tensor, "batch"]:
         """f(x, t); the average leaves out padded positions."""
         features = self.body(query._replace(positions=None))
-        if query.padding is None:
-            pooled = features.mean(1)
-        else:
-            present = (~query.padding)[..., None]
-            pooled = (features * present).sum(1) / present.sum(1).clamp(min=1)
-        return self.energy(pooled).squeeze(-1)
+        return self.energy(pooled(features, query.padding)).squeeze(-1)
 
     def replaced(self, query: Query) -> Float[Tensor, "batch num tokens"]:
         """f at x and its neighbours, k(C - 1) + 1 copies a row, in chunks of `chunk_tokens` tokens."""
-        places, here, others = query.places, query.here, self.num_tokens - 1
-        batch, num = places.shape
-        copies = num * others + 1
-        neighbours = query.xt[:, None].repeat(1, copies, 1)
-        where = places.repeat_interleave(others, dim=1)
-        neighbours[:, 1:].scatter_(2, where[..., None], other_values(here, self.num_tokens).flatten(1)[..., None])
-        all_rows = query.repeated(copies)._replace(xt=neighbours.flatten(0, 1), positions=None)
-        rows = max(1, at_once(self.chunk_tokens, query.xt.device) // (query.xt.shape[1] + 1))
-        energies = in_chunks(self.forward, (all_rows,), rows).reshape(batch, copies)
-        return with_own_value(energies[:, 1:].unflatten(1, (num, others)), energies[:, 0], here)
+        return at_neighbours(self.forward, query, self.num_tokens, self.chunk_tokens)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
-from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.embeddings import LabelEmbedding, LabelVectors, PlaceEmbedding, Rotary, TokenEmbedding, time_token
 from sddm.networks.memory import Kept
 from sddm.networks.readouts import feedforward, readout
 from sddm.networks.sizes import Places, Sizes
@@ -67,12 +67,14 @@ class CausalStream(nn.Module):
 
 
 class Streams(NamedTuple):
-    """What a readout joins: the features of both streams, and the time as a number and as a token."""
+    """What a readout joins: the features of both streams, the time as a number and as a token (with the label), and
+    the label."""
 
     left: Float[Tensor, "batch dim width"]
     right: Float[Tensor, "batch dim width"]
     t: Float[Tensor, "batch"]
     time: Float[Tensor, "batch 1 width"]
+    label: LabelVectors = None
     absent: tuple[Tensor, Tensor] | None = None
     """Which inputs of either stream do not exist."""
     rotary: Rotary | None = None
@@ -86,7 +88,7 @@ class Concatenated(nn.Module):
         self.readout = readout(2 * sizes.width, num_classes, sizes, blocks)
 
     def forward(self, streams: Streams) -> Float[Tensor, "batch dim classes"]:
-        return self.readout(torch.cat([streams.left, streams.right], dim=-1), streams.t)
+        return self.readout(torch.cat([streams.left, streams.right], dim=-1), streams.t, streams.label)
 
 
 class Joint(nn.Module):
@@ -139,6 +141,7 @@ class HollowTransformer(nn.Module, Configurable):
         self.embed = TokenEmbedding(num_tokens, sizes.width, sizes.input_gain)
         self.places_left = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
         self.places_right = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
+        self.labels = LabelEmbedding(sizes.num_labels, sizes.width)
         self.left, self.right = CausalStream(sizes), CausalStream(sizes)
         self.join = Joint(num_classes, sizes) if joint_attention else Concatenated(num_classes, sizes, film_blocks)
 
@@ -153,7 +156,7 @@ class HollowTransformer(nn.Module, Configurable):
             rotary = Rotary(index, self.sizes.head_width, self.embed.tokens.weight.dtype)
         if query.ahead is not None and query.memory is not None and query.padding is None and not self.joint_attention:
             left, right = self._remembered(query, rotary)
-            return self.join(Streams(left, right, query.t, time_token(query.t, left, self.sizes.time_scale)))
+            return self.join(Streams(left, right, query.t, self._time(query, left), self.labels(query)))
         later, rows = (query, None) if query.ahead is None else _each_once(query.holding(query.ahead))
         before = query
         if query.ahead is not None and query.positions is not None and not self.joint_attention:
@@ -166,9 +169,13 @@ class HollowTransformer(nn.Module, Configurable):
             right, absent_right = right[rows], None if absent_right is None else absent_right[rows]
         absent = None if absent_left is None or absent_right is None else (absent_left, absent_right)
         if self.joint_attention:
-            return at_positions(self.join(Streams(left, right, query.t, time, absent, rotary)), query.positions)
-        here = Streams(at_positions(left, query.positions), at_positions(right, query.positions), query.t, time)
-        return self.join(here)  # which takes each place by itself
+            whole = Streams(left, right, query.t, time, self.labels(query), absent, rotary)
+            return at_positions(self.join(whole), query.positions)
+        left, right = at_positions(left, query.positions), at_positions(right, query.positions)
+        return self.join(Streams(left, right, query.t, time, self.labels(query)))  # which takes each place by itself
+
+    def _time(self, query: Query, like: Float[Tensor, "batch dim width"]) -> Float[Tensor, "batch 1 width"]:
+        return time_token(query.t, like, self.sizes.time_scale, self.labels(query))
 
     def _remembered(
         self, query: Query, rotary: Rotary | None
@@ -187,7 +194,7 @@ class HollowTransformer(nn.Module, Configurable):
             before = slice(max(0, known - 1), upto - 1)  # the tokens that the next places see first
             inputs = self.embed(query.xt[:, before], None if query.given is None else query.given[:, before])
             if known == 0:
-                inputs = torch.cat([time_token(query.t, inputs, self.sizes.time_scale), inputs], dim=1)
+                inputs = torch.cat([self._time(query, inputs), inputs], dim=1)
             places = slice(known, upto)
             if rotary is None:
                 inputs = inputs + self.places_left()[places]
@@ -206,7 +213,7 @@ class HollowTransformer(nn.Module, Configurable):
         The right stream runs over the reversed sequence, so that it too is causal.
         """
         stream, places = (self.right, self.places_right) if backwards else (self.left, self.places_left)
-        time = time_token(query.t, tokens, self.sizes.time_scale)
+        time = self._time(query, tokens)
         inputs, absent = torch.cat([time, _turned(tokens, backwards)[:, :-1]], dim=1), None
         if query.padding is not None:
             inputs, absent = _shorter(inputs, _turned(query.padding, backwards), time)
@@ -224,7 +231,8 @@ def _turned(values: Tensor, backwards: bool) -> Tensor:
 def _each_once(query: Query) -> tuple[Query, Int[Tensor, "batch"]]:
     """The rows of a query without repetitions, and where each row stands among them."""
     masks = [mask.long() for mask in (query.given, query.padding) if mask is not None]
-    key = torch.cat([query.xt, *masks, query.t.double().view(torch.int64)[:, None]], dim=1)
+    labels = [] if query.label is None else [query.label[:, None]]
+    key = torch.cat([query.xt, *masks, *labels, query.t.double().view(torch.int64)[:, None]], dim=1)
     found, rows = key.unique(dim=0, return_inverse=True)
     first = rows.new_empty(len(found)).scatter_(0, rows, torch.arange(len(rows), device=rows.device))
     return query.rows(first), rows

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sddm import _checks
+from sddm.config import LATER
 from sddm.networks.embeddings import TIME_SCALE
 
 
@@ -31,6 +32,8 @@ class Sizes:
     told from noise; at 10 all of them are smooth."""
     input_gain: float = 1.0
     """A factor on the initial vectors of tokens and places."""
+    num_labels: int = field(default=0, metadata={LATER: True})
+    """How many labels it can be told, such as the classes of pictures; 0 for a network that knows none."""
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "mlp"):
@@ -42,6 +45,7 @@ class Sizes:
         _checks.require(0 <= self.dropout < 1, f"dropout must lie in [0, 1), but it is {self.dropout}.")
         _checks.positive(self.time_scale, "time_scale")
         _checks.positive(self.input_gain, "input_gain")
+        _checks.whole(self.num_labels, "num_labels", 0)
 
     @property
     def head_width(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sddm import _checks
 from sddm.config import Configurable
-from sddm.networks.embeddings import PlaceEmbedding, Rotary, TokenEmbedding, time_token
+from sddm.networks.embeddings import LabelEmbedding, PlaceEmbedding, Rotary, TokenEmbedding, time_token
 from sddm.networks.readouts import feedforward, readout
 from sddm.networks.sizes import Places, Sizes
 from sddm.query import Query, at_positions
@@ -138,13 +138,15 @@ class Block(nn.Module):
 
 
 class BidirectionalTransformer(nn.Module):
-    """Features of each position of x that see all of x and the time, which is one more token at the front."""
+    """Features of each position of x that see all of x, and the time and the label, which are one more token at the
+    front."""
 
     def __init__(self, num_tokens: int, places: Places, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
         self.embed = TokenEmbedding(num_tokens, sizes.width, sizes.input_gain)
         self.places = PlaceEmbedding(places.tables, sizes.width, sizes.input_gain)
+        self.labels = LabelEmbedding(sizes.num_labels, sizes.width)
         self.dropout = nn.Dropout(sizes.dropout)
         self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
         self.norm = nn.LayerNorm(sizes.width)
@@ -154,7 +156,8 @@ class BidirectionalTransformer(nn.Module):
         embedded = self.embed(query.xt, query.given)
         if not self.places.rotary:
             embedded = embedded + self.places()
-        h = self.dropout(torch.cat([time_token(query.t, embedded, self.sizes.time_scale), embedded], dim=1))
+        time = time_token(query.t, embedded, self.sizes.time_scale, self.labels(query))
+        h = self.dropout(torch.cat([time, embedded], dim=1))
         rotary = None
         if self.places.rotary:
             rotary = Rotary(torch.arange(h.shape[1], device=h.device), self.sizes.head_width, h.dtype)
@@ -186,4 +189,4 @@ class Denoiser(nn.Module, Configurable):
 
     def forward(self, query: Query) -> Float[Tensor, "batch num classes"]:
         """Logits at the positions asked for."""
-        return self.readout(self.body(query), query.t)
+        return self.readout(self.body(query), query.t, self.body.labels(query))

@@ -21,6 +21,8 @@ from sddm.samplers.loop import Callback, Progress, Trajectory, sample
 from sddm.samplers.pilot import pilot_grid
 from sddm.samplers.predicting import Predicting
 from sddm.samplers.refreshing import Refreshing
+from sddm.samplers.rewards import OfLaw, OfNoised, OfPrediction
+from sddm.samplers.steer import Steered, SteeringProgress, steer
 from sddm.samplers.steps import Analytical, Euler, ReverseStep, TauLeaping
 from sddm.samplers.sweep import Sweep
 from sddm.samplers.trapezoidal import Trapezoidal
@@ -65,16 +67,22 @@ __all__ = [
     "InOrder",
     "Informed",
     "Lazy",
+    "OfLaw",
+    "OfNoised",
+    "OfPrediction",
     "Predicting",
     "Progress",
     "Refreshing",
     "ReverseStep",
+    "Steered",
+    "SteeringProgress",
     "Sweep",
     "TauLeaping",
     "Trajectory",
     "Trapezoidal",
     "pilot_grid",
     "sample",
+    "steer",
     "uniform_down_to_least_time",
     "uniform_in_log_share",
     "uniform_in_share",

@@ -15,23 +15,14 @@ from sddm import _checks
 from sddm._modes import evaluating
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
-from sddm.marginals import Tempered
-from sddm.processes import HORIZON
 from sddm.query import Query
 from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.corrector import Correction
 from sddm.samplers.ends import finish, start, with_settled
-from sddm.samplers.grids import Grid, check_grid, uniform_in_share
-from sddm.samplers.in_order import InOrder
-from sddm.samplers.steps import Analytical, Euler, OwnStart, ReverseStep, can_be_analytical
+from sddm.samplers.grids import Grid, uniform_in_share
+from sddm.samplers.plan import Plan, planned
+from sddm.samplers.steps import OwnStart, ReverseStep
 from sddm.shapes import Tokens
-
-BATCH_ELEMENTS = 1 << 24
-"""The default batch holds at most this many (sample, position, state) triples."""
-STEPS = 100
-"""How many steps are taken if no number is given."""
-ROWS, ROWS_ON_CPU = 4096, 1024
-"""The default batch also holds at most this many samples: a CPU is faster with a batch that fits into its cache."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +37,8 @@ class Progress:
 
 
 Callback = Callable[[Progress], None]
+Between = Callable[[int, Query], Query]
+"""What may exchange the samples of a batch after a step, by the number of the step."""
 
 
 @dataclass
@@ -87,6 +80,7 @@ def sample(
     length: int | None = None,
     temperature: float = 1.0,
     labels: Int[Tensor, "num"] | None = None,
+    guidance: float = 1.0,
     padding: Bool[Tensor, "num dim"] | None = None,
     seeds: Sequence[int] | None = None,
     batch_size: int | None = None,
@@ -105,7 +99,9 @@ def sample(
     grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
     length: the number of positions, for a model that takes any.
     temperature: below 1, each conditional of the data is sharpened; above 1, flattened. See `Tempered`.
-    labels: the class of each sample, for a model that is told classes.
+    labels: the class of each sample, for a model that was trained with labels. Without them, samples are of any class.
+    guidance: how much a sample follows its label: 1 as learnt, above 1 more, 0 not at all, below 0 away from it. See
+        `Guided`.
     padding: positions that do not exist, in samples that are shorter than `length`. They hold 0.
     seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     batch_size: how many samples are drawn at once. The default suits the device.
@@ -113,128 +109,64 @@ def sample(
 
     >>> sample(diffusion, 64, steps=50, generator=torch.Generator().manual_seed(0))
     """
-    _checks.instance(diffusion, Diffusion, "diffusion")
-    _checks.whole(num, "num", 1)
-    if temperature != 1.0:
-        tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
-        diffusion = Diffusion(diffusion.process, tempered)
-    step = _choose_step(diffusion, sampler)
-    if corrector is not None:
-        _checks.instance(corrector, Correction, "corrector")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
-    length = chosen_length(diffusion, length)
-    if not isinstance(grid, Tensor) and not callable(grid):
-        raise TypeError(
-            f"grid must be a rule such as sddm.samplers.uniform_in_share or a tensor of times, "
-            f"but it is a {type(grid).__name__}."
-        )
-    if steps is None:
-        steps = step.usual_steps(length) if isinstance(step, OwnStart) else STEPS
-    times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
-    times = check_grid(times)
-    query = _first_query(diffusion, num, length, condition, labels, padding)
-    if batch_size is None:
-        most = ROWS_ON_CPU if diffusion.device.type == "cpu" else ROWS
-        batch_size = min(most, max(1, BATCH_ELEMENTS // (length * diffusion.process.num_symbols)))
-    _checks.whole(batch_size, "batch_size", 1)
+    plan = planned(
+        diffusion,
+        num,
+        steps,
+        sampler,
+        corrector,
+        condition,
+        grid=grid,
+        length=length,
+        temperature=temperature,
+        labels=labels,
+        guidance=guidance,
+        padding=padding,
+    )
+    batch_size = _checks.whole(plan.usual_batch if batch_size is None else batch_size, "batch_size", 1)
     if seeds is None:
         seeds = draw_seeds(num, _checks.generator(generator))
     _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
 
     starts = range(0, num, batch_size)
     bar = tqdm(
-        total=len(starts) * (len(times) - 1),
+        total=len(starts) * plan.num_steps,
         desc="sampling",
         unit="step",
         leave=False,
         disable=not (sys.stderr.isatty() if progress is None else progress),
     )
     batches = []
-    with evaluating(diffusion), torch.inference_mode(), bar:
+    with evaluating(plan.diffusion), torch.inference_mode(), bar:
         for first in starts:
             rows = slice(first, min(first + batch_size, num))
-            known = query.rows(rows).to(diffusion.device)
-            for number, some in enumerate(_steps(diffusion, known, seeds[rows], times, step, corrector)):
+            known = plan.query.rows(rows).to(diffusion.device)
+            for number, some in enumerate(reverse(plan, known, seeds[rows])):
                 if number:
                     bar.update()
                 if callback is not None:
-                    callback(Progress(number, len(times) - 1, float(times[number]), rows, some.xt))
+                    callback(Progress(number, plan.num_steps, float(plan.times[number]), rows, some.xt))
             batches.append(some.xt)
     # Out of inference mode, so that the caller may train on what was sampled.
     return torch.cat(batches).clone()
 
 
-def _first_query(
-    diffusion: Diffusion,
-    num: int,
-    length: int,
-    condition: Condition | None,
-    labels: Tensor | None,
-    padding: Tensor | None,
-) -> Query:
-    """What is known of all samples before anything is drawn, at time T; settled positions hold their values."""
-    values, given = torch.zeros(num, length, dtype=torch.int64), None
-    if condition is not None:
-        _checks.instance(condition, Condition, "condition")
-        given, values = condition.for_samples(num, length, diffusion.process.num_states)
-    if labels is not None:
-        labels = _checks.labels(labels, num)
-    if padding is not None:
-        padding = _checks.boolean_mask(padding, (num, length), "padding")
-        _checks.require(not bool(padding.all(1).any()), "padding leaves nothing of some samples.")
-        _checks.require(
-            given is None or not bool((given & padding).any()),
-            "condition gives tokens for positions that padding says do not exist. Leave them out of one of the two.",
-        )
-        values = values.masked_fill(padding, 0)
-    return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
-
-
-def _steps(
-    diffusion: Diffusion,
-    query: Query,
-    seeds: Sequence[int],
-    times: Tensor,
-    step: ReverseStep,
-    corrector: Correction | None,
-) -> Iterator[Query]:
-    """The samples of a batch at each of the times."""
-    randomness = StreamPerSample(seeds)
-    begin = step.start if isinstance(step, OwnStart) else start
+def reverse(plan: Plan, query: Query, seeds: Sequence[int], between: Between | None = None) -> Iterator[Query]:
+    """The samples of a batch at each of the times. `between` may exchange them after each step."""
+    diffusion, randomness = plan.diffusion, StreamPerSample(seeds)
+    begin = plan.step.start if isinstance(plan.step, OwnStart) else start
     query = query.holding(begin(diffusion, query, randomness))._replace(memory={})
     yield query
-    for number, time in enumerate(times[1:].to(diffusion.device), start=1):
+    for number, time in enumerate(plan.times[1:].to(diffusion.device), start=1):
         t, s = query.t, time.expand(len(seeds))
-        x = with_settled(step(diffusion, query, s, randomness), query)
-        if corrector is not None:
-            x = corrector(diffusion, query.holding(x, s), t, randomness)
-        if number == len(times) - 1:
+        x = with_settled(plan.step(diffusion, query, s, randomness), query)
+        if plan.corrector is not None:
+            x = plan.corrector(diffusion, query.holding(x, s), t, randomness)
+        if number == plan.num_steps:
             x = finish(diffusion, query.holding(x), randomness)
         query = query.holding(x, s)
+        if between is not None:
+            query = between(number, query)
         yield query
-
-
-def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
-    if sampler is None:
-        if diffusion.model.ordered:
-            return InOrder()
-        return Analytical() if can_be_analytical(diffusion) else Euler()
-    if isinstance(sampler, type) or not callable(sampler) or not hasattr(sampler, "check"):
-        raise TypeError(f"sampler must be a reverse step such as sddm.samplers.Euler(), but it is {sampler!r}.")
-    sampler.check(diffusion)
-    return sampler
-
-
-def chosen_length(diffusion: Diffusion, length: int | None) -> int:
-    """The number of positions of a sample: that of the model, or the given one if the model takes any."""
-    if length is None:
-        if diffusion.length is None:
-            raise ValueError("length must be given: this model takes sequences of any length. Pass length.")
-        return diffusion.length
-    _checks.whole(length, "length", 1)
-    _checks.require(
-        diffusion.length in (None, length),
-        f"length is {length}, but the model was built for {diffusion.length} positions. Leave out length.",
-    )
-    return length

@@ -1,6 +1,7 @@
 """Training."""
 
 from sddm.training.batches import Batches, Epochs
+from sddm.training.classifier import ClassifierLearner, train_classifier
 from sddm.training.config import RunConfig, TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner, train
@@ -12,6 +13,7 @@ from sddm.training.rules import Known, Mask, Mixture, Nothing, OnGrid, Prefix, S
 __all__ = [
     "EMA",
     "Batches",
+    "ClassifierLearner",
     "Descent",
     "DiffusionLearner",
     "Epochs",
@@ -30,4 +32,5 @@ __all__ = [
     "TrainingConfig",
     "learn",
     "train",
+    "train_classifier",
 ]

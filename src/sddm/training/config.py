@@ -100,6 +100,9 @@ class TrainingConfig(RunConfig):
     in_order: float = 0.75
     """For an ordered model: this share of the rows is learnt from left to right, each position given the clean ones
     before it, and the others under independent noise, so that any positions can be given."""
+    label_dropout: float = 0.1
+    """For a model of labels: each row is learnt without its label with this probability, so that the model also knows
+    the law of all data, which guidance needs."""
     times: str = "uniform"
     """At what times rows are noised: uniform (:0.01 from that time on), or grid:1000 for that many equal steps."""
     noise_weight: float = 0.0
@@ -147,6 +150,9 @@ class TrainingConfig(RunConfig):
         _checks.positive(self.peak, "learning_rate")
         _checks.positive(self.clip, "clip")
         _checks.require(0 <= self.in_order <= 1, f"in_order must lie in [0, 1], but it is {self.in_order}.")
+        _checks.require(
+            0 <= self.label_dropout <= 1, f"label_dropout must lie in [0, 1], but it is {self.label_dropout}."
+        )
         _checks.share(self.warmup, "warmup")
         _checks.share(self.ema, "ema")
         _checks.require(0 < self.ema_share <= 1, f"ema_share must lie in (0, 1], but it is {self.ema_share}.")

@@ -146,8 +146,11 @@ class DiffusionLearner(Descent):
 
     def draw(self, batch: Int[Tensor, "batch dim"] | Batch, generator: torch.Generator) -> NoisedBatch:
         batch = batch if isinstance(batch, Batch) else Batch(batch)
+        dropout = self.config.label_dropout if self.diffusion.model.num_labels else 0.0
         if self.config.pool is None:
-            return self._noised(self._conditioned(batch, generator), generator)
+            return self._noised(self._conditioned(batch, generator), generator, label_dropout=dropout)
+        if self.diffusion.model.num_labels == 0:
+            batch = replace(batch, labels=None)
         return self._noised(batch.rows(slice(self.config.batch_size)), generator, pool=batch.x0)
 
     def _conditioned(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -160,7 +163,9 @@ class DiffusionLearner(Descent):
             given = given & ~batch.padding & ~(given | batch.padding).all(1, keepdim=True)
         return replace(batch, given=given)
 
-    def _noised(self, batch: Batch, generator: torch.Generator, pool: Tensor | None = None) -> NoisedBatch:
+    def _noised(
+        self, batch: Batch, generator: torch.Generator, pool: Tensor | None = None, label_dropout: float = 0.0
+    ) -> NoisedBatch:
         t, num_positions = self.times.draw(len(batch), generator, self.device), self.config.num_positions
         return noise_batch(
             self.diffusion,
@@ -169,6 +174,7 @@ class DiffusionLearner(Descent):
             pool=pool,
             num_positions=num_positions,
             in_order=self._in_order(len(batch)),
+            label_dropout=label_dropout,
             generator=generator,
         )
 
@@ -193,12 +199,13 @@ class DiffusionLearner(Descent):
         size = max(1, self.config.batch_size // self.accelerator.num_processes)
         values = [self.losses(drawn.rows(slice(i, i + size))) for i in range(0, len(batch), size)]
         some = batch.rows(slice(BOUND_ROWS))
-        masks = {"given": some.given, "padding": some.padding}
-        estimate = self.diffusion.bound(some.x0, BOUND_TIMES, **masks, generator=generator, batch_size=size)
+        known = {"given": some.given, "padding": some.padding, "labels": some.labels}
+        estimate = self.diffusion.bound(some.x0, BOUND_TIMES, **known, generator=generator, batch_size=size)
         bits, error = estimate.bits_per_dim
         figures = {"held_out_loss": float(torch.cat(values).mean()), "bits_per_dim": bits, "bits_standard_error": error}
         if self.diffusion.model.ordered:
-            nats = in_order(self.diffusion, batch.x0, given=batch.given, padding=batch.padding, batch_size=size)
+            known = {"given": batch.given, "padding": batch.padding, "labels": batch.labels}
+            nats = in_order(self.diffusion, batch.x0, **known, batch_size=size)
             figures["nats_in_order"] = float(nats.mean())
             if len(nats) > 1:
                 figures["nats_standard_error"] = float(nats.std() / len(nats) ** 0.5)
@@ -207,6 +214,8 @@ class DiffusionLearner(Descent):
     def _held_out(self, num: int, held_out: Data) -> Batch:
         """The first rows, with the same known positions each time."""
         batch = rows_of(held_out, slice(num)).to(self.device)
+        if self.diffusion.model.num_labels == 0:
+            batch = replace(batch, labels=None)
         return self._conditioned(batch, generator_of(self.config.seed, "held out and known", 0))
 
     def fixed_weights(self) -> dict[str, Tensor]:
