@@ -8,7 +8,8 @@ import torch
 from sddm import Diffusion
 from sddm.baselines import ALOE, D3PM, EBGFN, PCD, Autoregressive, AutoregressiveLearner, D3PMLearner, UniformChain
 from sddm.marginals import Hollow, LeaveOneOut
-from sddm.networks import Sizes
+from sddm.networks import Classifier, Places, Sizes
+from sddm.noising import Batch
 from sddm.processes import Uniform
 from sddm.schedules import Constant
 from sddm.tokenizers import VQGAN
@@ -16,6 +17,7 @@ from sddm.tokenizers.config import TokenizerConfig
 from sddm.tokenizers.learner import TokenizerLearner
 from sddm.training import DiffusionLearner, Learner, RunConfig, TrainingConfig, checkpoints, learn
 from sddm.training.batches import generator_of
+from sddm.training.classifier import ClassifierLearner
 
 LENGTH = 6
 SMALL = {"width": 8, "layers": 1, "heads": 2, "mlp": 8}
@@ -40,6 +42,9 @@ LEARNERS = {
     PCD: lambda steps: PCD(LENGTH, width=16, layers=2, chains=32, moves=2, decay_steps=8, sampling_moves=12),
     ALOE: lambda steps: ALOE(LENGTH, energy_width=16, dual_width=16, max_edits=2),
     EBGFN: lambda steps: EBGFN(LENGTH, energy_width=16, energy_layers=2, policy_width=16, decay_steps=8),
+    ClassifierLearner: lambda steps: ClassifierLearner(
+        Classifier(PROCESS.num_symbols, 3, Places(LENGTH), Sizes(**SMALL)), PROCESS, config(steps)
+    ),
     TokenizerLearner: lambda steps: TokenizerLearner(VQGAN(TOKENIZER.sizes(channels=3)), TOKENIZER),
 }
 
@@ -52,6 +57,10 @@ def rows(step):
     """Rows whose first half equals their second."""
     half = torch.randint(2, (16, LENGTH // 2), generator=generator_of(0, "rows", step))
     return torch.cat([half, half], dim=1)
+
+
+def labelled(step):
+    return Batch(rows(step), labels=torch.randint(3, (16,), generator=generator_of(1, "rows", step)))
 
 
 def derived(kind):
@@ -71,7 +80,7 @@ def test_a_learner_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(kind, tm
         for steps in until:
             torch.manual_seed(0)
             run = RunConfig(steps, 16, seed=3)
-            batches = pictures if kind is TokenizerLearner else rows
+            batches = {TokenizerLearner: pictures, ClassifierLearner: labelled}.get(kind, rows)
             learn(LEARNERS[kind](steps), batches, run, out=tmp_path / name, resume=True, progress=False)
         return checkpoints.newest(tmp_path / name / "checkpoints").tensors
 
