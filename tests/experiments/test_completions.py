@@ -30,7 +30,7 @@ def made(name):
 
 
 @pytest.fixture
-def small(monkeypatch, at_full_speed):
+def small(monkeypatch, without_annotation_checks):
     monkeypatch.setattr(music, "corpus", made)
     for name, value in (("GIVEN", KNOWN), ("RUNS", 2), ("TUNES", 4), ("TIMES", 8), ("SHOWN", 2)):
         monkeypatch.setattr(music, name, value)

@@ -23,7 +23,7 @@ def made(name, size=None):
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path, at_full_speed):
+def small(monkeypatch, tmp_path, without_annotation_checks):
     monkeypatch.setenv("SDDM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(inception.VARIABLE, str(tiny_inception(tmp_path)))
     config = TokenizerConfig(

@@ -37,7 +37,7 @@ def known(name):
 
 
 @pytest.fixture
-def small(monkeypatch, at_full_speed):
+def small(monkeypatch, without_annotation_checks):
     """The experiment with seconds of training, small models, and few rows and samples."""
     monkeypatch.setattr(learning, "corpus", lambda name: known(name) if name == "alarm" else molecules(name))
     for name, value in (("SAMPLED", 8), ("FEW_SAMPLES", 4), ("BOUND_ROWS", 8), ("BOUND_TIMES", 8)):

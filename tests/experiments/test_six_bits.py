@@ -13,7 +13,7 @@ from sddm.experiments.samplers import COLUMNS, FLOOR, WAYS, Sampled, Samplers
 from sddm.samplers import Analytical, Corrector, Euler, Informed, Refreshing, Trapezoidal, uniform_in_share
 
 
-@pytest.mark.usefixtures("at_full_speed")
+@pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.parametrize("column", ["uniform, flattened", "absorbing, oracle"])
 @pytest.mark.parametrize(
     ("step", "corrector"),
@@ -36,7 +36,7 @@ def test_samples_of_the_loop_have_the_law_that_is_multiplied_out(column, step, c
     assert p_value(torch.bincount(index_of(x, STATES), minlength=64), law) > UNLIKELY
 
 
-@pytest.mark.usefixtures("at_full_speed")
+@pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.parametrize("way", ["first hitting", "in order", "sweeps of 2 groups"])
 def test_evaluations_are_counted_where_they_are_made(way, tmp_path):
     system = Sampled(way, 6)
@@ -45,7 +45,7 @@ def test_evaluations_are_counted_where_they_are_made(way, tmp_path):
     assert drawn.model.model.rows_asked / 50 == {"sweeps of 2 groups": start + 4}.get(way, 6)
 
 
-@pytest.mark.usefixtures("at_full_speed")
+@pytest.mark.usefixtures("without_annotation_checks")
 def test_the_tables_say_what_is_exact_and_how_many_evaluations_were_used(tmp_path):
     experiment = Samplers("small")
     cells = [

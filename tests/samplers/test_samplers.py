@@ -61,7 +61,7 @@ from sddm.samplers import (
     Sweep,
     TauLeaping,
     Trajectory,
-    loop,
+    plan,
     uniform_in_log_share,
     uniform_in_share,
     uniform_in_time,
@@ -626,8 +626,8 @@ def test_a_callback_sees_the_start_and_every_step():
 
 def test_a_cpu_is_given_small_batches():
     seen = []
-    sample(table(uniform(), 2), 2 * loop.ROWS_ON_CPU + 1, 1, generator=seeded(0), callback=seen.append)
-    assert [len(p.tokens) for p in seen if p.step == 0] == [loop.ROWS_ON_CPU, loop.ROWS_ON_CPU, 1]
+    sample(table(uniform(), 2), 2 * plan.ROWS_ON_CPU + 1, 1, generator=seeded(0), callback=seen.append)
+    assert [len(p.tokens) for p in seen if p.step == 0] == [plan.ROWS_ON_CPU, plan.ROWS_ON_CPU, 1]
 
 
 def test_a_trajectory_joins_the_batches_and_ends_in_the_samples():
