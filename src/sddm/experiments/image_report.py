@@ -99,7 +99,7 @@ def steps_curve(results: list[dict[str, Any]], path: Path) -> None:
         point = (float(last.split()[0]), 1000 * figures["kid"], 1000 * figures["kid_standard_error"])
         lines.setdefault(name, []).append(point)
     if lines:
-        curves(lines, 0.0, ("evaluations of the network", "KID x 1000"), path)
+        curves(lines, None, ("evaluations of the network", "KID x 1000"), path)
 
 
 def samples(pictures: Pictures, path: Path) -> None:

@@ -73,7 +73,8 @@ class Sized:
     def diffusion(self, model: ModelConfig, sampling: SamplingConfig, **training: Any) -> TimedDiffusion:
         model = replace(model, width=self.width, layers=self.layers, film_blocks=0)
         settings = replace(self.training, **training)
-        return TimedDiffusion(self.minutes, Recipe(model, settings, replace(sampling, steps=self.steps)))
+        steps = None if sampling.sampler == "in-order" else self.steps  # in order, a step for each position
+        return TimedDiffusion(self.minutes, Recipe(model, settings, replace(sampling, steps=steps)))
 
     def tauldr(self, process: str, rounds: int) -> TimedDiffusion:
         """With its own process, loss, times and sampler; the optimizer is that of all rows."""
@@ -212,7 +213,7 @@ class MusicSteps(Music):
             name: [(float(n), *value) for n, value in points.items()] for name, points in by_sampler(results).items()
         }
         if lines:
-            curves(lines, 0.0, ("evaluations of the network", "Hellinger distance"), folder / "curve.png")
+            curves(lines, None, ("evaluations of the network", "Hellinger distance"), folder / "curve.png")
 
 
 def sampled(systems: Mapping[str, Timed]) -> dict[str, Timed]:

@@ -62,27 +62,29 @@ def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path) -> No
 
 
 def curves(
-    lines: Mapping[str, Sequence[tuple[float, float, float]]], floor: float, labels: tuple[str, str], path: Path
+    lines: Mapping[str, Sequence[tuple[float, float, float]]], floor: float | None, labels: tuple[str, str], path: Path
 ) -> None:
-    """Lines of (x, value, standard error) on a logarithmic x axis, and the floor of the metric."""
+    """Lines of (x, value, standard error) on a logarithmic x axis, and the floor of the metric if it has one."""
     figure, axis = plt.subplots(figsize=(8, 4), facecolor=PAPER)
-    axis.axhspan(-floor, floor, color=INK, alpha=0.08, lw=0, label="data against data:\none standard error")
+    if floor is not None:
+        axis.axhspan(-floor, floor, color=INK, alpha=0.08, lw=0, label="data against data:\none standard error")
     for name, points in lines.items():
         at, y, error = zip(*sorted(points), strict=True)
         axis.errorbar(at, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
-    linear = max(floor, 0.01)
     axis.set_xscale("log")
-    axis.set_yscale("symlog", linthresh=linear)
     axis.minorticks_off()
     places: list[float] = []
     for x in sorted({x for points in lines.values() for x, _, _ in points}):
         if not places or x > 1.2 * places[-1]:  # labels nearer to each other would overlap
             places.append(x)
     axis.set_xticks(places, [f"{x:.0f}" for x in places])
-    low, high = axis.get_ylim()
-    decades = [10.0**k for k in range(-2, 4) if 10.0**k >= linear]
-    ticks = [y for y in (*(-d for d in decades), 0.0, *decades) if low <= y <= high]
-    axis.set_yticks(ticks, [f"{y:g}" for y in ticks])
+    if floor is not None:
+        linear = max(floor, 0.01)
+        axis.set_yscale("symlog", linthresh=linear)
+        low, high = axis.get_ylim()
+        decades = [10.0**k for k in range(-2, 4) if 10.0**k >= linear]
+        ticks = [y for y in (*(-d for d in decades), 0.0, *decades) if low <= y <= high]
+        axis.set_yticks(ticks, [f"{y:g}" for y in ticks])
     axis.set(xlabel=labels[0], ylabel=labels[1])
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
