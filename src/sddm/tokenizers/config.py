@@ -19,7 +19,7 @@ class TokenizerConfig(RunConfig):
     steps: int = 20_000
     """Number of training steps. The paper trains for 90 epochs of ImageNet."""
     filters: int = 64
-    """Filters of the first block. 16 trains nine times as fast on a CPU, and suits small pictures."""
+    """Filters of the first block. 16 trains about ten times as fast on a CPU, and suits small pictures."""
     multipliers: Sequence[int] = (1, 2, 4)
     """The filters of each block, in these. A code stands for a patch of 4 x 4 pixels with three blocks, of 8 x 8 with
     four."""
