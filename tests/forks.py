@@ -92,7 +92,7 @@ if __name__ == "__main__":
     import torch.distributed.fsdp
 
     from sddm.cli import main
-    from sddm.commands import sample, train  # noqa: F401
+    from sddm.commands import sample, train, train_tokenizer  # noqa: F401
 
     torch.set_num_threads(1)
     serve()

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import tiny_pictures
 from sddm import Diffusion, _files, recipe
 from sddm.cli import main
 from sddm.commands import runs
@@ -97,21 +98,27 @@ KILLED = [*TINY, "--steps", "150", "--save-every", "3", "--log-every", "2", "--e
 KILLED += ["--dropout", "0.1"]
 
 
-def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_had_not_been(forks, text, tmp_path):
-    moments, log, kills = random.Random(1), tmp_path / "log.txt", 20
+def whole_and_killed(forks, command, options, kills, tmp_path):
+    """The folders of a training that nothing happened to, and of one that was killed so many times on its way."""
+    moments, log = random.Random(1), tmp_path / "log.txt"
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
     began = time.monotonic()
-    assert forks.wait(forks.start(["train", "--data", text, "--out", tmp_path / "straight", *KILLED], log)) == 0
+    assert forks.wait(forks.start([command, "--out", straight, *options], log)) == 0, log.read_text()
     whole = time.monotonic() - began
     ends = []
     for _ in range(kills):
-        process = forks.start(["train", "--data", text, "--out", tmp_path / "killed", *KILLED, "--resume"], log)
+        process = forks.start([command, "--out", killed, *options, "--resume"], log)
         time.sleep(moments.uniform(0, whole / kills))  # all together are shorter than the run, which seldom ends before
         os.kill(process, signal.SIGKILL)
         ends.append(forks.wait(process))
     assert set(ends) <= {0, -signal.SIGKILL}, log.read_text()
     assert ends.count(-signal.SIGKILL) >= kills // 4
-    assert forks.wait(forks.start(["train", "--out", tmp_path / "killed", "--resume"], log)) == 0, log.read_text()
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    assert forks.wait(forks.start([command, "--out", killed, "--resume"], log)) == 0, log.read_text()
+    return straight, killed
+
+
+def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_had_not_been(forks, text, tmp_path):
+    straight, killed = whole_and_killed(forks, "train", ["--data", text, *KILLED], 20, tmp_path)
     assert same(weights(straight), weights(killed))
     assert metrics(straight) == metrics(killed)
     assert samples(straight) == samples(killed)
@@ -119,6 +126,16 @@ def test_a_run_killed_at_twenty_random_moments_ends_as_if_it_had_not_been(forks,
     assert [p.name for p in checkpoints.paths(straight / "checkpoints")] == [
         p.name for p in checkpoints.paths(killed / "checkpoints")
     ]
+
+
+def test_a_tokenizer_killed_at_random_moments_ends_as_if_it_had_not_been(forks, tmp_path):
+    np.save(tmp_path / "squares.npy", tiny_pictures.pictures(48))
+    options = ["--data", tmp_path / "squares.npy", "--steps", "60", *tiny_pictures.TINY]
+    straight, killed = whole_and_killed(forks, "train-tokenizer", options, 6, tmp_path)
+    assert same(weights(straight), weights(killed))
+    assert metrics(straight) == metrics(killed)
+    assert samples(straight) == samples(killed)
+    assert len(metrics(straight)) == 60 // 2 + 60 // 6
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from enumerated import seeded
 from sddm.tokenizers import VQGAN, PatchDiscriminator
-from sddm.tokenizers.discriminator import LARGEST_FACTOR, SMALLEST_NORM, adaptive_factor, hinge
+from sddm.tokenizers.discriminator import LARGEST_FACTOR, SMALLEST_NORM, adaptive_factor, gradients_of, hinge
 from sddm.tokenizers.vqgan import to_planes
 from tiny_pictures import SIZES, pictures
 
@@ -44,9 +44,9 @@ def test_the_factor_is_the_ratio_of_the_gradients_at_the_last_layer():
     ]
     leaf = made.detach().requires_grad_()
     slopes = [torch.autograd.grad(f, leaf)[0] for f in (F.mse_loss(leaf, planes), -discriminator(leaf).mean())]
-    factor = adaptive_factor(made, last, *slopes)
+    factor = adaptive_factor(*gradients_of(made, last, slopes))
     assert float(factor) == pytest.approx(float(norms[0] / (norms[1] + SMALLEST_NORM)), rel=FLOAT32)
-    assert float(adaptive_factor(made, last, slopes[0], torch.zeros_like(leaf))) == pytest.approx(
+    assert float(adaptive_factor(*gradients_of(made, last, [slopes[0], torch.zeros_like(leaf)]))) == pytest.approx(
         min(float(norms[0]) / SMALLEST_NORM, LARGEST_FACTOR), rel=FLOAT32
     )
-    assert float(adaptive_factor(made, last, 1e9 * slopes[0], slopes[1])) == LARGEST_FACTOR
+    assert float(adaptive_factor(*gradients_of(made, last, [1e9 * slopes[0], slopes[1]]))) == LARGEST_FACTOR

@@ -7,10 +7,12 @@ import signal
 import socket
 import time
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import tiny_pictures
 from sddm.cli import main
 from sddm.errors import LostProcessError
 from sddm.training import checkpoints, heartbeat
@@ -93,6 +95,24 @@ def alone(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "alone"
     main(["train", "--data", str(text), "--out", str(folder), *SHORT])
     return folder
+
+
+def test_a_tokenizer_of_two_processes_is_that_of_one(run, tmp_path):
+    np.save(tmp_path / "squares.npy", tiny_pictures.pictures(48))
+    options = ["--data", str(tmp_path / "squares.npy"), "--steps", "12", *tiny_pictures.TINY, "--save-every", "4"]
+    main(["train-tokenizer", *options, "--out", str(tmp_path / "one")])
+    run(["train-tokenizer", *options, "--out", tmp_path / "two"], 2)
+    one, two = (weights(tmp_path / name) for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-5)
+    lines = [[json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()] for name in ("one", "two")]
+    assert [line.keys() for line in lines[0]] == [line.keys() for line in lines[1]]
+    for first, second in zip(*lines, strict=True):
+        del first["seconds" if "seconds" in first else "step"], second["seconds" if "seconds" in second else "step"]
+        assert second == pytest.approx(first, rel=1e-3, abs=1e-6)
+    assert any(line.get("adversarial_factor", 0) > 0 for line in lines[1])
+    assert any(line.get("codes_replaced", 0) > 0 for line in lines[1])
 
 
 def test_two_processes_in_two_pieces_each_give_the_losses_and_weights_of_one(run, text, alone, tmp_path):

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import tyro
 
-from sddm import _checks
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.data import Reading, load
@@ -17,7 +16,8 @@ from sddm.errors import StoppedError
 from sddm.tokenizers import VQGAN, Perceptual
 from sddm.tokenizers.config import TokenizerConfig
 from sddm.tokenizers.learner import fresh, pixels_of, train_tokenizer
-from sddm.training.devices import accelerator, claimed
+from sddm.training.descent import share_of
+from sddm.training.devices import accelerator, check_alike, claimed, on_main
 from sddm.training.heartbeat import noticing_lost_processes
 
 
@@ -55,11 +55,9 @@ def run(command: TrainTokenizerCommand) -> None:
     perceptual = None if command.perceptual is None else Perceptual.from_file(command.perceptual)
     runs.check_folder(folder)
     job, fingerprint = accelerator(), data.fingerprint()
-    _checks.require(
-        job.num_processes == 1,
-        f"A tokenizer trains on one process, but there are {job.num_processes}. Start it without a launcher.",
-    )
-    with noticing_lost_processes(), claimed(job, folder):
+    share_of(training.batch_size, job.num_processes, 1)
+
+    def begin() -> None:
         runs.begin(folder, command, fingerprint, data, tokenizer)
         grid = tokenizer.sizes.grid(pixels.height, pixels.width)
         parameters = sum(weight.numel() for weight in tokenizer.parameters())
@@ -72,6 +70,10 @@ def run(command: TrainTokenizerCommand) -> None:
             f"Folder: {folder}",
         ]
         print("\n".join(lines), file=sys.stderr)
+
+    with noticing_lost_processes(), claimed(job, folder):
+        check_alike(job, {"data": fingerprint})
+        on_main(job, begin)
         try:
             train_tokenizer(
                 rows,
@@ -84,7 +86,8 @@ def run(command: TrainTokenizerCommand) -> None:
             )
         except StoppedError as stop:
             raise StoppedError(f"{stop} Go on with --resume.", stop.signal) from stop
-    print(f"Done. Codes: sddm encode {folder} --data {command.data} --out codes", file=sys.stderr)
+    if job.is_main_process:
+        print(f"Done. Codes: sddm encode {folder} --data {command.data} --out codes", file=sys.stderr)
 
 
 def resumed(folder: Path) -> TrainTokenizerCommand:

@@ -9,6 +9,8 @@ is the weight that is chosen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -46,15 +48,15 @@ def hinge(real: Float[Tensor, "..."], made: Float[Tensor, "..."]) -> Float[Tenso
     return (F.relu(1 - real).mean() + F.relu(1 + made).mean()) / 2
 
 
-def adaptive_factor(
+def gradients_of(
     planes: Float[Tensor, "num channels height width"],
     last_layer: Float[Tensor, "..."],
-    slope: Float[Tensor, "num channels height width"],
-    adversarial_slope: Float[Tensor, "num channels height width"],
-) -> Float[Tensor, ""]:
-    """lambda, from the gradients of both losses with respect to the reconstructions, which `last_layer` made."""
-    norms = [
-        torch.autograd.grad(planes, last_layer, gradient, retain_graph=True)[0].norm()
-        for gradient in (slope, adversarial_slope)
-    ]
-    return (norms[0] / (norms[1] + SMALLEST_NORM)).clamp(max=LARGEST_FACTOR)
+    slopes: Sequence[Float[Tensor, "num channels height width"]],
+) -> list[Float[Tensor, "..."]]:
+    """The gradients with respect to `last_layer`, which made the reconstructions, of losses with these slopes there."""
+    return [torch.autograd.grad(planes, last_layer, slope, retain_graph=True)[0] for slope in slopes]
+
+
+def adaptive_factor(of_loss: Float[Tensor, "..."], of_adversary: Float[Tensor, "..."]) -> Float[Tensor, ""]:
+    """lambda, from the gradients of both losses with respect to the last layer."""
+    return (of_loss.norm() / (of_adversary.norm() + SMALLEST_NORM)).clamp(max=LARGEST_FACTOR)

@@ -28,11 +28,13 @@ from sddm.codecs import Pixels
 from sddm.data import Dataset
 from sddm.formats.sheet import sheet
 from sddm.tokenizers.config import TokenizerConfig
-from sddm.tokenizers.discriminator import PatchDiscriminator, adaptive_factor, hinge
+from sddm.tokenizers.discriminator import PatchDiscriminator, adaptive_factor, gradients_of, hinge
 from sddm.tokenizers.perceptual import Perceptual
 from sddm.tokenizers.quantizer import Revival, perplexity, share_used
 from sddm.tokenizers.vqgan import VQGAN, Pictures, Planes, to_planes
 from sddm.training.batches import Epochs, seed_of
+from sddm.training.descent import share_of
+from sddm.training.devices import accelerator, means
 from sddm.training.ema import EMA
 from sddm.training.learner import Learner
 from sddm.training.loop import MODEL, SAMPLES, learn
@@ -118,11 +120,12 @@ class Trained(nn.Module):
 class TokenizerLearner(Learner):
     """A VQGAN and its discriminator; see `train_tokenizer`.
 
-    It trains on one process. Several would have to agree on the factor lambda of the whole batch and on the codes that
-    are replaced, besides the gradients of two networks.
+    Several processes share the pictures of a batch. They agree on the gradients of both networks, on the factor lambda
+    of the whole batch, and on the codes that are replaced.
     """
 
     stream = "tokenizer"
+    shares_batches = True
 
     def __init__(
         self,
@@ -131,11 +134,12 @@ class TokenizerLearner(Learner):
         perceptual: Perceptual | None = None,
         held_out: Dataset | None = None,
     ) -> None:
-        self.config, self.perceptual = config, perceptual
+        self.config, self.perceptual, self.accelerator = config, perceptual, accelerator()
+        share_of(config.batch_size, self.accelerator.num_processes, 1)
         self.held_out = None if held_out is None else pictures_of(held_out, held_out.tokens[:MEASURED])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(config.seed, "discriminator", 0))
-            self._trained = Trained(tokenizer, config)
+            self._trained = Trained(tokenizer, config).to(self.accelerator.device)
         self.tokenizer, self.discriminator = tokenizer, self._trained.discriminator
         self._optimizers: dict[str, torch.optim.Optimizer] = {
             name: torch.optim.Adam(network.parameters(), config.learning_rate, BETAS, fused=True)
@@ -157,18 +161,19 @@ class TokenizerLearner(Learner):
 
     def update(self, batch: Pictures, generator: torch.Generator) -> dict[str, float]:
         """One step of the tokenizer and, once it has begun, one of the discriminator."""
-        step, planes = self.average.steps, to_planes(batch)
+        step, planes = self.average.steps, to_planes(batch[self._share(len(batch))])
         for optimizer in self._optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = self.config.learning_rate * self.config.rate_at(step)
         made = self.tokenizer(planes)
-        tokens, codes = made.quantized.tokens, self.tokenizer.sizes.codes
         slope, values = self._slope(planes, made.planes, self.config.is_adversarial(step))
         of_codes = made.quantized.codebook_loss + self.config.commitment * made.quantized.commitment_loss
         self._optimizers["tokenizer"].zero_grad()
         torch.autograd.backward([made.planes, of_codes], [slope, torch.ones_like(of_codes)])
-        self._optimizers["tokenizer"].step()
-        replaced = self._trained.revival(self.tokenizer.quantizer, made.features, tokens, generator)
+        self._step("tokenizer", self.tokenizer)
+        tokens, codes = self.accelerator.gather(made.quantized.tokens), self.tokenizer.sizes.codes
+        features = self.accelerator.gather(made.features.detach())
+        replaced = self._trained.revival(self.tokenizer.quantizer, features, tokens, generator)
         values["discriminator"] = 0.0
         if self.config.is_adversarial(step):
             values["discriminator"] = self._discriminate(planes, made.planes.detach())
@@ -176,6 +181,20 @@ class TokenizerLearner(Learner):
         self.average.restart(self.tokenizer.quantizer.codebook, replaced)
         of_use = {"perplexity": perplexity(tokens, codes), "codes_replaced": float(len(replaced))}
         return {"loss": values.pop("loss"), "code_loss": float(of_codes.detach()), **values, **of_use}
+
+    def _share(self, pictures: int) -> slice:
+        """The pictures of a batch that this process looks at."""
+        size = share_of(pictures, self.accelerator.num_processes, 1)
+        first = self.accelerator.process_index * size
+        return slice(first, first + size)
+
+    def _step(self, name: str, network: nn.Module) -> None:
+        """A step of an optimizer along the gradient of the whole batch."""
+        weights = [weight for weight in network.parameters() if weight.grad is not None]
+        gradients = means(self.accelerator, [weight.grad for weight in weights if weight.grad is not None])
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+        self._optimizers[name].step()
 
     def _slope(self, planes: Planes, made: Planes, adversarial: bool) -> tuple[Planes, dict[str, float]]:
         """The gradient of the losses of a reconstruction with respect to it, and their values."""
@@ -191,7 +210,8 @@ class TokenizerLearner(Learner):
         if adversarial:
             fooled = -self.discriminator(leaf).mean()
             (other,) = torch.autograd.grad(fooled, leaf)
-            factor = adaptive_factor(made, self.tokenizer.last_layer, slope, other)
+            last_layer = self.tokenizer.last_layer
+            factor = adaptive_factor(*means(self.accelerator, gradients_of(made, last_layer, [slope, other])))
             slope = slope + self.config.adversarial_weight * factor * other
             values |= {"adversarial": float(fooled.detach()), "adversarial_factor": float(factor)}
         return slope, values
@@ -200,7 +220,7 @@ class TokenizerLearner(Learner):
         loss = hinge(self.discriminator(planes), self.discriminator(made))
         self._optimizers["discriminator"].zero_grad()
         loss.backward()
-        self._optimizers["discriminator"].step()
+        self._step("discriminator", self.discriminator)
         return float(loss.detach())
 
     def evaluate(self) -> dict[str, float]:
@@ -219,7 +239,7 @@ class TokenizerLearner(Learner):
 
     def show(self, folder: Path, step: int) -> None:
         """Write a sheet of held-out pictures, each above its reconstruction."""
-        if self.held_out is None:
+        if self.held_out is None or not self.accelerator.is_main_process:
             return
         pictures = self.held_out[:SHOWN]
         pictures = pictures[: max(COLUMNS, len(pictures) // COLUMNS * COLUMNS)]  # whole rows, if there are enough
@@ -234,7 +254,7 @@ class TokenizerLearner(Learner):
         """The tokenizer with the averaged weights."""
         with self.averaged():
             result = copy.deepcopy(self.tokenizer).eval()
-        if folder is not None:
+        if folder is not None and self.accelerator.is_main_process:
             result.save_pretrained(folder / MODEL)
         return result
 

@@ -6,7 +6,7 @@ second and few need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +79,15 @@ def check_alike(processes: Accelerator, what: dict[str, Any]) -> None:
                 f"The processes of this run differ in their {name}: process {processes.process_index} has {value}, "
                 f"process {other} has {theirs[name]}. Give all of them the same data and options.",
             )
+
+
+def means(processes: Accelerator, values: Sequence[Tensor]) -> list[Tensor]:
+    """The mean over all processes of each tensor. They travel together in one message."""
+    if processes.num_processes == 1:
+        return list(values)
+    reduced = processes.reduce(torch.cat([value.flatten() for value in values]), "mean")
+    parts = reduced.split([value.numel() for value in values])
+    return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
 
 
 class InForward(nn.Module):
