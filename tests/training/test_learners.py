@@ -7,6 +7,8 @@ import torch
 
 from sddm import Diffusion
 from sddm.baselines import ALOE, D3PM, EBGFN, PCD, Autoregressive, AutoregressiveLearner, D3PMLearner, UniformChain
+from sddm.codecs import Pixels
+from sddm.experiments.recogniser import Recogniser, RecogniserLearner
 from sddm.marginals import Hollow, LeaveOneOut
 from sddm.networks import Classifier, Places, Sizes
 from sddm.noising import Batch
@@ -45,6 +47,7 @@ LEARNERS = {
     ClassifierLearner: lambda steps: ClassifierLearner(
         Classifier(PROCESS.num_symbols, 3, Places(LENGTH), Sizes(**SMALL)), PROCESS, config(steps)
     ),
+    RecogniserLearner: lambda steps: RecogniserLearner(Recogniser(Pixels(2, 3, 1, 2), 3, 4, 8), config(steps)),
     TokenizerLearner: lambda steps: TokenizerLearner(VQGAN(TOKENIZER.sizes(channels=3)), TOKENIZER),
 }
 
@@ -61,6 +64,9 @@ def rows(step):
 
 def labelled(step):
     return Batch(rows(step), labels=torch.randint(3, (16,), generator=generator_of(1, "rows", step)))
+
+
+OTHER_ROWS = {TokenizerLearner: pictures, ClassifierLearner: labelled, RecogniserLearner: labelled}
 
 
 def derived(kind):
@@ -80,7 +86,9 @@ def test_a_learner_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(kind, tm
         for steps in until:
             torch.manual_seed(0)
             run = RunConfig(steps, 16, seed=3)
-            batches = {TokenizerLearner: pictures, ClassifierLearner: labelled}.get(kind, rows)
+            batches = {TokenizerLearner: pictures, ClassifierLearner: labelled, RecogniserLearner: labelled}.get(
+                kind, rows
+            )
             learn(LEARNERS[kind](steps), batches, run, out=tmp_path / name, resume=True, progress=False)
         return checkpoints.newest(tmp_path / name / "checkpoints").tensors
 
