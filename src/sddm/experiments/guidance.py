@@ -33,6 +33,7 @@ from sddm.marginals import Classified
 from sddm.metrics import fid
 from sddm.metrics.u_statistic import Within
 from sddm.networks import Classifier, Places, Sizes
+from sddm.noised_classifier import NoisedClassifier
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig
 from sddm.training import TrainingConfig
 from sddm.training.batches import generator_of
@@ -114,8 +115,8 @@ class TimedClassifier(TimedTraining):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             places = Places(source.length, self.model.grid)
-            classifier = Classifier(process.num_symbols, source.train.num_labels, places, self.sizes)
-        return ClassifierLearner(classifier, process, config, held_out=source.validation)
+            network = Classifier(process.num_symbols, source.train.num_labels, places, self.sizes)
+        return ClassifierLearner(NoisedClassifier(process, network), config, held_out=source.validation)
 
 
 @dataclass(frozen=True)
