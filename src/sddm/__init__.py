@@ -4,6 +4,7 @@ from sddm import data, likelihood, losses, marginals, metrics, processes, sample
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.fit import fit
+from sddm.noised_classifier import NoisedClassifier
 from sddm.samplers import sample, steer
 
 __version__ = "0.1.0"
@@ -11,6 +12,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Condition",
     "Diffusion",
+    "NoisedClassifier",
     "data",
     "fit",
     "likelihood",

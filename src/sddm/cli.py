@@ -32,12 +32,17 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "TrainTokenizerCommand",
         "train a network that turns your pictures into tokens",
     ),
+    "train-classifier": (
+        "sddm.commands.train_classifier",
+        "TrainClassifierCommand",
+        "train a classifier that guides a model to labels it does not know",
+    ),
     "encode": ("sddm.commands.encode", "EncodeCommand", "turn pictures into the tokens of such a network"),
     "reproduce": ("sddm.commands.reproduce", "ReproduceCommand", "fill a table of the paper"),
     "demo": ("sddm.experiments.demo", "DemoConfig", "train, sample, measure and draw a toy: two minutes on a laptop"),
 }
 """The module of each command, which is imported when called, the dataclass of its options there, and its purpose."""
-RESUMED = ("train", "train-tokenizer")
+RESUMED = ("train", "train-tokenizer", "train-classifier")
 """Commands that go on with --resume: their module has a function `resumed`, the options of the run in a folder."""
 USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options; sddm --version)\n\n" + "\n".join(
     f"  {name:17s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()

@@ -17,9 +17,10 @@ from sddm.marginals import MODELS, Energy, Guided, Hollow, MarginalModel, Restri
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
 from sddm.processes import HORIZON, PROCESSES, Process
-from sddm.samplers import GRIDS, SAMPLERS, Correction, Corrector, Informed, ReverseStep, sample
+from sddm.samplers import GRIDS, SAMPLERS, Correction, Corrector, Informed, ReverseStep, Steered, sample, steer
 from sddm.samplers.grids import check_grid
 from sddm.samplers.plan import STEPS
+from sddm.samplers.rewards import Function
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
 from sddm.training.batches import Batches
@@ -274,13 +275,27 @@ class SamplingConfig:
 
     def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
         """`sddm.sample` with these settings; options are its other arguments."""
+        return sample(diffusion, num, **self._arguments, **options)
+
+    def steer(self, diffusion: Diffusion, num: int, reward: Function, **options: Any) -> Steered:
+        """`sddm.steer` with these settings; options are its other arguments."""
+        return steer(diffusion, num, reward, **self._arguments, **options)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
         corrector: Correction | None = None
         if self.corrector and self.informed:
             corrector = Informed(self.informed, rounds=self.corrector, entry=self.corrector_entry)
         elif self.corrector:
             corrector = Corrector(self.corrector, self.corrector_factor, self.corrector_entry)
-        options |= {"grid": GRIDS[self.grid], "temperature": self.temperature, "guidance": self.guidance}
-        return sample(diffusion, num, self.steps, self.step, corrector, **options)
+        return {
+            "steps": self.steps,
+            "sampler": self.step,
+            "corrector": corrector,
+            "grid": GRIDS[self.grid],
+            "temperature": self.temperature,
+            "guidance": self.guidance,
+        }
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,8 @@ SAMPLING = [
             ("corrector-factor", "0", r"corrector_factor must be above 0"),
             ("corrector-factor", "1e300", r"corrector_factor must lie between 1e-06 and 1e\+06"),
             ("guidance", "nan", r"guidance must be finite"),
+            ("particles", "3", r"particles is for samples that a reward steers\. Name its function with --reward"),
+            ("reward nowhere.py:f --particles", BIG, r"particles must be at most 100000"),
             ("guidance", "-1e300", r"guidance must lie between -1e\+06 and 1e\+06"),
             ("temperature", "0", r"temperature must be above 0"),
             ("temperature", "nan", r"temperature must be finite"),

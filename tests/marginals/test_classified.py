@@ -1,5 +1,7 @@
 """Guidance by a classifier of noised data, proven on enumerated laws p(y, x), and the training of one."""
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,7 +30,7 @@ from enumerated import (
     uniform,
 )
 from labelled import Told, random_joint
-from sddm import Diffusion, sample
+from sddm import Diffusion, NoisedClassifier, sample
 from sddm.codecs import Integers
 from sddm.data import Dataset
 from sddm.marginals import Classified, Hollow, Masked
@@ -229,10 +231,10 @@ def test_a_classifier_learns_from_noised_rows_and_guides_a_model_to_the_rows_of_
     """The model is the oracle of all rows. Unguided, half of the samples are of the other label."""
     process = uniform(0.02)
     torch.manual_seed(0)
-    classifier = Classifier(3, 2, Places(length=4), Sizes(width=16, layers=1, heads=2, mlp=16))
+    network = Classifier(3, 2, Places(length=4), Sizes(width=16, layers=1, heads=2, mlp=16))
     config = TrainingConfig(steps=80, batch_size=64, learning_rate=1e-2)
-    trained = train_classifier(classifier, process, data(), config, progress=False)
-    learner = ClassifierLearner(trained, process, config, data())
+    trained = train_classifier(NoisedClassifier(process, network), data(), config, progress=False)
+    learner = ClassifierLearner(trained, config, data())
     with torch.no_grad():
         assert learner.evaluate()["accuracy"] == 1
     law = torch.zeros(3, 3, 3, 3, dtype=torch.float64)
@@ -246,9 +248,8 @@ def test_a_classifier_learns_from_noised_rows_and_guides_a_model_to_the_rows_of_
 
 
 def test_a_classifier_draws_the_noise_of_the_whole_batch_and_refuses_rows_without_labels():
-    process = uniform()
-    classifier = Classifier(3, 2, Places(length=4), SMALL)
-    learner = ClassifierLearner(classifier, process, TrainingConfig(1, 8))
+    classifier = NoisedClassifier(uniform(), Classifier(3, 2, Places(length=4), SMALL))
+    learner = ClassifierLearner(classifier, TrainingConfig(1, 8))
     batch = Batch(data(8).tokens[:8], labels=torch.arange(8) % 2)
     drawn, again = (learner.draw(batch, seeded(0)) for _ in range(2))
     assert torch.equal(drawn.query.xt, again.query.xt)
@@ -257,7 +258,67 @@ def test_a_classifier_draws_the_noise_of_the_whole_batch_and_refuses_rows_withou
         learner.draw(Batch(batch.x0), seeded(0))
     with pytest.raises(ValueError, match="labels must lie between 0 and 1"):
         learner.draw(Batch(batch.x0, labels=torch.arange(8)), seeded(0))
-    with pytest.raises(ValueError, match=r"classifier has num_tokens=3, but Absorbing .*needs 4"):
-        ClassifierLearner(classifier, absorbing(), TrainingConfig(1, 8))
+    unlabelled = Dataset(batch.x0, Integers(3))
+    with pytest.raises(ValueError, match=r"learns from labels, but tokens has none\. Name other data\."):
+        train_classifier(classifier, unlabelled, progress=False)
+
+
+@pytest.mark.parametrize("options", [{"known": "prefix"}, {"pool": 64}, {"label_dropout": 0.5}, {"compile": True}])
+def test_options_of_a_diffusion_are_refused(options):
+    classifier = NoisedClassifier(uniform(), Classifier(3, 2, Places(length=4), SMALL))
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is an option of the training of a diffusion"):
+        ClassifierLearner(classifier, TrainingConfig(**options))
+
+
+# ---- saving --------------------------------------------------------------------------------------------------------
+
+
+def saved_classifier(process, names=None, length=4):
+    torch.manual_seed(0)
+    return NoisedClassifier(process, Classifier(process.num_symbols, 2, Places(length), SMALL), names).eval()
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("names", [None, ["cat", "dog"]])
+def test_a_saved_classifier_is_loaded_with_its_noise_its_names_and_its_answers(noise, names, tmp_path):
+    classifier = saved_classifier(process_named(noise), names)
+    classifier.save_pretrained(tmp_path)
+    again = NoisedClassifier.from_pretrained(tmp_path)
+    assert again.label_names == names
+    again.check(classifier.process)
+    query = Query(torch.randint(C, (5, 4), generator=seeded(1)), times(T, 5))
+    with torch.no_grad():
+        assert torch.equal(again(query), classifier(query))
+    assert "from_pretrained" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda config: config.pop("classifier"), "is not the config of a classifier saved by this version"),
+        (lambda config: config["classifier"].update(num_tokens=9), "num_tokens=9, but Uniform of 3 states needs 3"),
+        (lambda config: config.update(label_names=["one"]), "has 1 names, but the classifier knows 2 labels"),
+        (lambda config: config["classifier"].update(num_labels=3), "does not hold the weights of the model"),
+    ],
+)
+def test_a_damaged_classifier_is_refused_in_a_sentence(damage, message, tmp_path):
+    saved_classifier(uniform()).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    damage(config)
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        NoisedClassifier.from_pretrained(tmp_path)
+
+
+def test_a_classifier_guides_models_of_its_own_noise_states_and_length_alone():
+    classifier, hollow = saved_classifier(uniform()), Hollow.for_process(uniform(), 4, sizes=SMALL)
+    Diffusion(uniform(), Classified(hollow, classifier))
+    with pytest.raises(ValueError, match=r"learnt rows noised by Uniform\(.*, but the diffusion has Uniform\(.*Train"):
+        Diffusion(uniform(0.3), Classified(hollow, classifier))
     with pytest.raises(ValueError, match="classifier has num_tokens=3, but Absorbing of 3 states needs 4"):
         Diffusion(absorbing(), Classified(Hollow.for_process(absorbing(), 4, sizes=SMALL), classifier))
+    with pytest.raises(ValueError, match="is for rows of 4 positions, but those of the model have 5"):
+        Classified(Hollow.for_process(uniform(), 5, sizes=SMALL), classifier)
+    with pytest.raises(ValueError, match=r"num_tokens=3, but Absorbing of 3 states needs 4\. Build it with"):
+        NoisedClassifier(absorbing(), classifier.network)

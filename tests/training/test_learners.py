@@ -5,8 +5,10 @@ import inspect
 import pytest
 import torch
 
-from sddm import Diffusion
+from sddm import Diffusion, NoisedClassifier
 from sddm.baselines import ALOE, D3PM, EBGFN, PCD, Autoregressive, AutoregressiveLearner, D3PMLearner, UniformChain
+from sddm.codecs import Pixels
+from sddm.experiments.recogniser import Recogniser, RecogniserLearner
 from sddm.marginals import Hollow, LeaveOneOut
 from sddm.networks import Classifier, Places, Sizes
 from sddm.noising import Batch
@@ -43,8 +45,9 @@ LEARNERS = {
     ALOE: lambda steps: ALOE(LENGTH, energy_width=16, dual_width=16, max_edits=2),
     EBGFN: lambda steps: EBGFN(LENGTH, energy_width=16, energy_layers=2, policy_width=16, decay_steps=8),
     ClassifierLearner: lambda steps: ClassifierLearner(
-        Classifier(PROCESS.num_symbols, 3, Places(LENGTH), Sizes(**SMALL)), PROCESS, config(steps)
+        NoisedClassifier(PROCESS, Classifier(PROCESS.num_symbols, 3, Places(LENGTH), Sizes(**SMALL))), config(steps)
     ),
+    RecogniserLearner: lambda steps: RecogniserLearner(Recogniser(Pixels(2, 3, 1, 2), 3, 4, 8), config(steps)),
     TokenizerLearner: lambda steps: TokenizerLearner(VQGAN(TOKENIZER.sizes(channels=3)), TOKENIZER),
 }
 
@@ -61,6 +64,9 @@ def rows(step):
 
 def labelled(step):
     return Batch(rows(step), labels=torch.randint(3, (16,), generator=generator_of(1, "rows", step)))
+
+
+OTHER_ROWS = {TokenizerLearner: pictures, ClassifierLearner: labelled, RecogniserLearner: labelled}
 
 
 def derived(kind):
@@ -80,7 +86,7 @@ def test_a_learner_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(kind, tm
         for steps in until:
             torch.manual_seed(0)
             run = RunConfig(steps, 16, seed=3)
-            batches = {TokenizerLearner: pictures, ClassifierLearner: labelled}.get(kind, rows)
+            batches = OTHER_ROWS.get(kind, rows)
             learn(LEARNERS[kind](steps), batches, run, out=tmp_path / name, resume=True, progress=False)
         return checkpoints.newest(tmp_path / name / "checkpoints").tensors
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from sddm import _checks, _files
 from sddm.commands import runs
 from sddm.commands.runs import Flat
+from sddm.commands.translated import translated
 from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
@@ -79,7 +80,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     data = _data(command)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
-    rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
+    rows = translated(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
     labels = _labels(data, torch.arange(0, every * command.rows, every)[: len(rows)], diffusion)
     generator = generator_of(command.seed, "bound", 0)
     scores = bound(diffusion, rows, command.num_times, labels=labels, generator=generator).nats
@@ -108,7 +109,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
 
 
 def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> list[Figure]:
-    tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
+    tokens = translated(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
     options: dict[str, Any] = {"steps": command.steps, "length": tokens.shape[1], "labels": labels}
@@ -140,15 +141,3 @@ def _labels(data: Dataset, rows: Int[Tensor, "rows"], diffusion: Diffusion) -> I
     if data.labels is None or not diffusion.model.num_labels:
         return None
     return data.labels[rows].to(diffusion.device)
-
-
-def _taken(data: Dataset, rows: slice, diffusion: Diffusion) -> torch.Tensor:
-    """Some rows of the data in the tokens of this model."""
-    codec, length = diffusion.codec or data.codec, diffusion.length or data.length
-    tokens = codec.padded_to(codec.translated(data.tokens[rows], data.codec, data.name), length)
-    _checks.require(
-        tokens.shape[1] == length,
-        f"{data.name} has {tokens.shape[1]} positions a row, but the model was built for {length}. "
-        "Name data of that length with --data, or the length of music and of texts with --window.",
-    )
-    return tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from accelerate import Accelerator
@@ -17,29 +18,31 @@ class Parts:
 
     def __init__(self, folder: Path | None, job: str) -> None:
         self.folder, self.job = folder, job
-        self.made: dict[int, Tensor] = {}
+        self.made: dict[int, Mapping[str, Tensor]] = {}
 
-    def read(self, rows: slice) -> Tensor | None:
-        """A batch; None if it is not there, is damaged or was made by another job."""
+    def read(self, rows: slice) -> Mapping[str, Tensor] | None:
+        """The tensors of a batch; None if it is not there, is damaged or was made by another job."""
         if self.folder is None:
             return self.made.get(rows.start)
         try:
             metadata, tensors = _files.load_tensors(self._path(rows))
         except ValueError:
             return None
-        return tensors["tokens"] if metadata.get("state") == self.job else None
+        return tensors if metadata.get("state") == self.job else None
 
-    def made_by_now(self, rows: slice) -> Tensor:
-        tokens = self.read(rows)
-        if tokens is None:
+    def made_by_now(self, rows: slice, name: str = "tokens") -> Tensor:
+        """One tensor of a batch."""
+        tensors = self.read(rows)
+        if tensors is None:
             raise BadCheckpointError(f"{self._path(rows)} was deleted or damaged. Give the same command again.")
-        return tokens
+        return tensors[name]
 
-    def write(self, rows: slice, tokens: Tensor) -> None:
+    def write(self, rows: slice, tokens: Tensor, **more: Tensor) -> None:
+        tensors = {"tokens": tokens, **more}
         if self.folder is None:
-            self.made[rows.start] = tokens
+            self.made[rows.start] = tensors
         else:
-            _files.save_tensors(self._path(rows), {"tokens": tokens}, self.job)
+            _files.save_tensors(self._path(rows), tensors, self.job)
 
     def gather(self, processes: Accelerator) -> None:
         """Wait until every process has made its batches, and hand over those in memory."""

@@ -7,7 +7,7 @@ import platform
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import tyro
 
@@ -16,6 +16,7 @@ from sddm._pretrained import load_weights
 from sddm.data import Dataset, Reading
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
+from sddm.noised_classifier import NoisedClassifier
 from sddm.tokenizers import VQGAN
 from sddm.training import checkpoints
 from sddm.training.config import RunConfig
@@ -23,13 +24,19 @@ from sddm.training.loop import CHECKPOINTS, MODEL
 
 if TYPE_CHECKING:
     from sddm.commands.train import TrainCommand
+    from sddm.commands.train_classifier import TrainClassifierCommand
     from sddm.commands.train_tokenizer import TrainTokenizerCommand
 
-Made = TypeVar("Made", Diffusion, VQGAN)
+    Command: TypeAlias = TrainCommand | TrainTokenizerCommand | TrainClassifierCommand
+    """What starts a run."""
+
+Result = Diffusion | VQGAN | NoisedClassifier
+Made = TypeVar("Made", Diffusion, VQGAN, NoisedClassifier)
 """What a run trains."""
 KINDS: dict[type, tuple[str, str, str]] = {
     Diffusion: ("diffusion", "average", "sddm train"),
     VQGAN: ("tokenizer", "average.tokenizer", "sddm train-tokenizer"),
+    NoisedClassifier: ("classifier", "average", "sddm train-classifier"),
 }
 """Under what name it stands in run.json, where its weights stand in a checkpoint, and the command."""
 
@@ -42,10 +49,10 @@ ADVICE = "Name the folder that `sddm train` printed, or one made by save_pretrai
 
 def record(
     folder: Path,
-    command: TrainCommand | TrainTokenizerCommand,
+    command: Command,
     fingerprint: str,
     data: Dataset,
-    made: Diffusion | VQGAN,
+    made: Result,
 ) -> None:
     """Write down what this run is."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +68,7 @@ def record(
     _files.write_json(folder / RUN_FILE, {**value, "digest": _files.digest(value)})
 
 
-def recorded(folder: Path, kind: type[Diffusion] | type[VQGAN] = Diffusion) -> dict[str, Any]:
+def recorded(folder: Path, kind: type[Result] = Diffusion) -> dict[str, Any]:
     """What `record` wrote of a run of this kind."""
     path = folder / RUN_FILE
     _checks.require(path.is_file(), f"{str(folder)!r} holds no {RUN_FILE}: it is not the folder of a run.")
@@ -87,7 +94,7 @@ def reading(options: dict[str, Any]) -> Reading:
     return Reading(**options.get("reading", older))
 
 
-def check_same(folder: Path, fingerprint: str, data: Dataset, made: Diffusion | VQGAN, training: RunConfig) -> None:
+def check_same(folder: Path, fingerprint: str, data: Dataset, made: Result, training: RunConfig) -> None:
     """Check that a run that goes on has the data, the model and the options that it was started with."""
     value, part = recorded(folder, type(made)), KINDS[type(made)][0]
     started = f"that the run in {str(folder)!r} was started with"
@@ -114,10 +121,10 @@ def check_same(folder: Path, fingerprint: str, data: Dataset, made: Diffusion | 
 
 def begin(
     folder: Path,
-    command: TrainCommand | TrainTokenizerCommand,
+    command: Command,
     fingerprint: str,
     data: Dataset,
-    made: Diffusion | VQGAN,
+    made: Result,
 ) -> None:
     """Record a run that begins in this folder, or check that one that goes on there is the same."""
     if command.resume and (folder / RUN_FILE).exists():
@@ -157,6 +164,11 @@ def trained(source: str) -> Diffusion:
 def trained_tokenizer(source: str) -> VQGAN:
     """The same for a tokenizer."""
     return _result(source, VQGAN)
+
+
+def trained_classifier(source: str) -> NoisedClassifier:
+    """The same for a classifier."""
+    return _result(source, NoisedClassifier)
 
 
 def _result(source: str, kind: type[Made]) -> Made:

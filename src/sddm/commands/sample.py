@@ -21,6 +21,7 @@ from sddm.codecs import MAX_LENGTH, Codec, Excerpt
 from sddm.commands import runs
 from sddm.commands.parts import Parts
 from sddm.commands.runs import Flat
+from sddm.commands.wishes import MOST_PARTICLES, Wish, wished
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.formats.text import readable
@@ -69,7 +70,22 @@ class SampleCommand:
     prefix: str | None = None
     """The beginning of every sample: text, or numbers separated by commas."""
     label: str | None = None
-    """The label of the samples, by its number or its name, for a model that was trained with labels. See --guidance."""
+    """The label of the samples, by its number or its name, for a model that was trained with labels, or with
+    --classifier. See --guidance."""
+    classifier: str | None = None
+    """A folder of `sddm train-classifier`, or one made by save_pretrained: its classifier of noised data guides a model
+    that knows no labels to --label, as strongly as --guidance says, in steps of euler unless --sampler is given."""
+    first_order: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """With --classifier: one gradient of the classifier a step, instead of a question about every possible change."""
+    reward: str | None = None
+    """FILE.py:FUNCTION. The file is run as Python, with all rights that you have: name only files that you trust. The
+    function gets tokens (num, positions) as a torch.Tensor, and returns a number for each row. Samples are drawn in
+    proportion to p(x) exp(reward), each by --particles that the model draws side by side."""
+    decoded: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """With --reward: the function gets what the tokens stand for, such as lines of text or an array of pictures."""
+    particles: int | None = None
+    """With --reward: how many particles each sample is drawn by; 16 unless given. More cost more, and follow the reward
+    more exactly."""
     length: int | None = None
     """Number of positions, for a model that takes any."""
     out: Path | None = None
@@ -86,6 +102,17 @@ class SampleCommand:
         for name, least in (("num", 1), ("batch_size", 1), ("seed", 0), ("length", 1)):
             if getattr(self, name) is not None:
                 _checks.whole(getattr(self, name), name, least, MOST.get(name))
+        if self.particles is not None:
+            _checks.whole(self.particles, "particles", 1, MOST_PARTICLES)
+        for name in ("decoded", "particles"):
+            _checks.require(
+                self.reward is not None or not getattr(self, name),
+                f"{name} is for samples that a reward steers. Name its function with --reward FILE.py:FUNCTION.",
+            )
+        _checks.require(
+            self.classifier is not None or not self.first_order,
+            "first_order is for guidance by a classifier. Name its folder with --classifier.",
+        )
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
         kept = [name for name in ("give", "fill", "keep_voice", "track") if getattr(self, name) is not None]
         _checks.require(
@@ -102,8 +129,7 @@ class SampleCommand:
 def run(command: SampleCommand) -> None:
     diffusion = runs.trained(command.run)
     codec = codec_of(diffusion)
-    command.sampling.check(diffusion)
-    label = _label(command, diffusion)
+    wish = wished(command, diffusion)
     length = chosen_length(diffusion, command.length)
     if command.num is None:
         alone = command.out is not None and command.out.suffix.lower() in codec.single
@@ -120,16 +146,17 @@ def run(command: SampleCommand) -> None:
         check(command.out)
     processes = accelerator()
     with noticing_lost_processes(), _place(command, codec, processes) as folder:
-        diffusion = diffusion.to(processes.device)
-        parts = Parts(folder, _job(command, diffusion, condition))
+        parts = Parts(folder, _job(command, diffusion, condition, wish))
+        wish = wish.to(processes.device)
         starts = range(0, command.many, command.batch_size)
         batches = [slice(first, min(first + command.batch_size, command.many)) for first in starts]
         mine = batches[processes.process_index :: processes.num_processes]
-        _generate(command, diffusion, condition, label, parts, mine, quiet=not processes.is_main_process)
+        _generate(command, wish, condition, parts, mine, quiet=not processes.is_main_process)
         parts.gather(processes)
         if not processes.is_main_process:
             return
         tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
+        effective = [] if wish.reward is None else [parts.made_by_now(rows, "effective") for rows in batches]
         if excerpt is not None:
             tokens = excerpt.completed(tokens)
         if command.out is None or folder is None:
@@ -143,6 +170,8 @@ def run(command: SampleCommand) -> None:
             codec.write_beside(tokens, command.out, given)
             print(f"{command.many} sample{'s' * (command.many > 1)} in {command.out}", file=sys.stderr)
             shutil.rmtree(folder)
+        if wish.reward is not None:
+            print(wish.said(torch.cat(effective)), file=sys.stderr)
 
 
 @contextmanager
@@ -174,20 +203,22 @@ def _check_free(out: Path, codec: Codec, overwrite: bool) -> None:
         )
 
 
-def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | None) -> str:
+def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | None, wish: Wish) -> str:
     """What decides the samples, as a digest."""
-    options = {k: str(v) for k, v in asdict(command).items() if k not in ("run", "condition", "out", "overwrite")}
+    elsewhere = ("run", "condition", "classifier", "out", "overwrite")
+    options = {name: str(value) for name, value in asdict(command).items() if name not in elsewhere}
     tensors = {f"model.{name}": value for name, value in diffusion.state_dict().items()}
+    if wish.classifier is not None:
+        tensors |= {f"classifier.{name}": value for name, value in wish.classifier.state_dict().items()}
     if condition is not None:
         tensors |= {"condition.mask": condition.mask, "condition.values": condition.values}
-    return _files.digest([options, diffusion.config()], tensors)
+    return _files.digest([options, diffusion.config(), *wish.configs], tensors)
 
 
 def _generate(
     command: SampleCommand,
-    diffusion: Diffusion,
+    wish: Wish,
     condition: Condition | None,
-    label: int | None,
     parts: Parts,
     mine: list[slice],
     quiet: bool,
@@ -199,37 +230,16 @@ def _generate(
         if parts.read(rows) is not None:
             continue
         num = rows.stop - rows.start
-        tokens = command.sampling.sample(
-            diffusion,
-            num,
-            condition=None if condition is None else condition.rows(rows),
-            length=command.length,
-            labels=None if label is None else torch.full((num,), label),
-            seeds=seeds[rows],
-            progress=None if alone and not quiet else False,
-        )
-        parts.write(rows, tokens.cpu())
-
-
-def _label(command: SampleCommand, diffusion: Diffusion) -> int | None:
-    """The number of the label that was asked for."""
-    names, known = diffusion.label_names or [], diffusion.model.num_labels
-    if command.label is None:
-        _checks.require(
-            command.sampling.guidance == 1.0,
-            f"guidance is {command.sampling.guidance:g}, but there is no label to follow. Name one with --label.",
-        )
-        return None
-    _checks.require(bool(known), "label was given, but this model was trained without labels. Leave it out.")
-    number = names.index(command.label) if command.label in names else -1
-    if number < 0 and command.label.isdecimal():
-        number = int(command.label)
-    _checks.require(
-        0 <= number < (known or 0),
-        f"label is {command.label!r}, but the model knows 0 to {(known or 1) - 1}"
-        + (f", called {_checks.shown(names)}." if names else "."),
-    )
-    return number
+        options: dict[str, Any] = {
+            "condition": None if condition is None else condition.rows(rows),
+            "length": command.length,
+            "seeds": seeds[rows],
+        }
+        if wish.reward is None:
+            parts.write(rows, wish.sampled(num, progress=None if alone and not quiet else False, **options).cpu())
+        else:
+            steered = wish.steered(num, **options)
+            parts.write(rows, steered.tokens.cpu(), effective=steered.effective.T.contiguous().cpu())
 
 
 def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | None:

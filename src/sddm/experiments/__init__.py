@@ -6,6 +6,7 @@ from typing import Any
 from sddm.experiments.chorales import Chorales
 from sddm.experiments.curves import Steps, Training
 from sddm.experiments.experiment import Experiment
+from sddm.experiments.guidance import Guidance
 from sddm.experiments.images import Images, ImagesSteps
 from sddm.experiments.learning import Learning, Objectives
 from sddm.experiments.music import Music, MusicSteps
@@ -26,5 +27,6 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "images": Images,
     "images-steps": ImagesSteps,
     "chorales": Chorales,
+    "guidance": Guidance,
 }
 """Each is made for a scale, small or paper."""

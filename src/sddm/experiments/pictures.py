@@ -18,6 +18,7 @@ from matplotlib.colors import PowerNorm
 from PIL import Image
 
 from sddm.data.toys import REACH, Cloud
+from sddm.formats.sheet import Pictures
 
 INK, PAPER = "#22223b", "#ffffff"
 
@@ -125,6 +126,44 @@ def panels(
     place = {"loc": "center left", "bbox_to_anchor": (0, 0.5)}
     key = axes[2, 0].legend(found.values(), found.keys(), fontsize=8, ncols=4, **place)
     key.set_in_layout(False)  # it is wider than its column
+    _write(figure, path)
+
+
+def side_curves(
+    panel_lines: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]],
+    levels: Mapping[str, float],
+    x: str,
+    level: str,
+    path: Path,
+) -> None:
+    """Lines of (x, value, standard error) in a panel for each name, on linear axes, and a level of some panels."""
+    size = (3.8 * len(panel_lines), 3.4)
+    figure, axes = plt.subplots(1, len(panel_lines), figsize=size, squeeze=False, facecolor=PAPER)
+    for axis, (title, lines) in zip(axes[0], panel_lines.items(), strict=True):
+        for name, points in lines.items():
+            at, y, error = zip(*sorted(points), strict=True)
+            axis.errorbar(at, y, error, marker="o", ms=3, lw=1.2, capsize=2, label=name)
+        if title in levels:
+            axis.axhline(levels[title], color=INK, lw=0.8, ls=":", label=level)
+        axis.set_title(title, fontsize=9, color=INK)
+        axis.set(xlabel=x)
+        axis.grid(alpha=0.3)
+    axes[0, 0].legend(fontsize=8)
+    _write(figure, path)
+
+
+def named_strips(strips: Mapping[str, Pictures], columns: Sequence[str], path: Path) -> None:
+    """A row of pictures beside each name, one for each column; a row may end early."""
+    size = (0.5 * len(columns) + 2.2, 0.5 * len(strips) + 0.4)
+    figure, axes = plt.subplots(len(strips), len(columns), figsize=size, squeeze=False, facecolor=PAPER)
+    for axis in axes.flat:
+        axis.axis("off")
+    for row, (name, pictures) in zip(axes, strips.items(), strict=True):
+        row[0].text(-0.2, 0.5, name, transform=row[0].transAxes, ha="right", va="center", fontsize=8, color=INK)
+        for axis, picture in zip(row, pictures, strict=False):
+            axis.imshow(picture if picture.shape[-1] == 3 else picture[..., 0], cmap="gray", vmin=0, vmax=255)
+    for axis, column in zip(axes[0], columns, strict=True):
+        axis.set_title(column, fontsize=8, color=INK)
     _write(figure, path)
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -45,18 +45,14 @@ PACE_FILE = "pace.json"
 
 
 @dataclass(frozen=True)
-class Timed(System):
-    """A system with as many training steps as fit into `minutes` at the pace of this machine.
+class TimedTraining(ABC):
+    """A training with as many steps as fit into `minutes` at the pace of this machine.
 
     The pace is taken from some steps before the training and kept in its folder, so that a training that is interrupted
     goes on with the same schedule.
     """
 
     minutes: float
-
-    def lasting(self, minutes: float) -> Timed:
-        """The same system with another time."""
-        return replace(self, minutes=minutes)
 
     @property
     @abstractmethod
@@ -67,19 +63,10 @@ class Timed(System):
     def learner(self, source: Corpus, config: TrainingConfig) -> Descent:
         """What is trained, with fresh weights."""
 
-    @abstractmethod
-    def sample(self, model: Any, num: int, seed: int, condition: Condition | None = None) -> Int[Tensor, "num dim"]:
-        """Samples, in which the condition's positions keep their tokens."""
-
     @property
     def training(self) -> str:
+        """The name of the training's folder."""
         return marked(type(self).__name__, asdict(self))
-
-    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
-        assert isinstance(source, Corpus)
-        model = self.trained(source, seed, folder)
-        pace, steps = self._pace(source, seed, folder)
-        return Drawn(self.sample(model, num, seed), model=model, training_seconds=steps * pace)
 
     def trained(self, source: Corpus, seed: int, folder: Path) -> Any:
         """The model after its minutes; an interrupted training goes on."""
@@ -116,6 +103,25 @@ class Timed(System):
             error = line.get("nats_standard_error", line.get("held_out_standard_error", as_nats[1]))
             if math.isfinite(nats):
                 yield line["step"] * pace, line["step"] * self.config.batch_size, nats, error
+
+
+@dataclass(frozen=True)
+class Timed(TimedTraining, System):
+    """A system that is trained for some minutes."""
+
+    def lasting(self, minutes: float) -> Timed:
+        """The same system with another time."""
+        return replace(self, minutes=minutes)
+
+    @abstractmethod
+    def sample(self, model: Any, num: int, seed: int, condition: Condition | None = None) -> Int[Tensor, "num dim"]:
+        """Samples, in which the condition's positions keep their tokens."""
+
+    def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
+        assert isinstance(source, Corpus)
+        model = self.trained(source, seed, folder)
+        pace, steps = self._pace(source, seed, folder)
+        return Drawn(self.sample(model, num, seed), model=model, training_seconds=steps * pace)
 
 
 def _batches(source: Corpus, config: TrainingConfig) -> Batches:

@@ -41,8 +41,9 @@ class Classified(Wrapper):
         With log p(y | .) = f(eps h), f smooth and h linear in the one-hot vectors, this errs by O(eps^2) where the
         logarithm of the ratio itself is O(eps). The prediction at d then looks at x_t^d.
 
-    classifier: a module such as `sddm.networks.Classifier`: it has `num_labels`, takes a `Query` and returns
-        log p(y | x_t, t) for every y. For first_order it must take one-hot vectors in `query.xt` too.
+    classifier: a module such as `sddm.NoisedClassifier`: it has `num_labels`, takes a `Query` and returns
+        log p(y | x_t, t) for every y. For first_order it must take one-hot vectors in `query.xt` too. If it has a
+        `length` or a method `check(process)`, it is used with such models alone.
     chunk_tokens: how many tokens the classifier is asked about at once.
 
     >>> Diffusion(process, Classified(model, classifier, 2.0)).sample(16, labels=torch.full((16,), 3))
@@ -59,6 +60,12 @@ class Classified(Wrapper):
         super().__init__(model)
         _checks.instance(classifier, nn.Module, "classifier")
         self.classifier = classifier
+        length = getattr(classifier, "length", None)
+        _checks.require(
+            length is None or model.length in (None, length),
+            f"The classifier is for rows of {length} positions, but those of the model have {model.length}. Train a "
+            "classifier of such rows, or name one.",
+        )
         self.guidance = _checks.finite(guidance, "guidance")
         self.first_order = _checks.instance(first_order, bool, "first_order")
         self.chunk_tokens = _checks.whole(chunk_tokens, "chunk_tokens", 1)
@@ -78,6 +85,9 @@ class Classified(Wrapper):
             f"classifier has num_tokens={found}, but {type(process).__name__} of {process.num_states} states needs "
             f"{process.num_symbols}. Build it with num_tokens=process.num_symbols.",
         )
+        if hasattr(self.classifier, "check"):
+            check: Any = self.classifier.check
+            check(process)
 
     def forward(self, process: Process, query: Query) -> Marginals:
         return self.changed(self.model(process, query._replace(label=None)), process, query)

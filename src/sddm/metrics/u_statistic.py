@@ -120,6 +120,13 @@ class Within(NamedTuple):
         total = float(self.squares) - self.pairs * self.mean**2
         return max(total - 2 * _spread(self.rows) / (n - 2), 0.0) / (n * (n - 3))
 
+    @property
+    def variance(self) -> float:
+        """Of the mean, for a kernel of one set alone: 4 A / n + 2 V_xx / (n (n - 1)), A without the part of y."""
+        n, interaction = len(self.rows), self.interaction
+        first_order = max(float((self.rows / (n - 2)).var()) - interaction / (n - 2), 0.0)
+        return 4 * first_order / n + 2 * interaction / (n * (n - 1))
+
 
 class Between(NamedTuple):
     """Sums of the kernel between the rows of two sets."""

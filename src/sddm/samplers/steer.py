@@ -131,6 +131,7 @@ def steer(
     resample_below: float = 0.5,
     generator: torch.Generator | None = None,
     callback: Callable[[SteeringProgress], None] | None = None,
+    seeds: Sequence[int] | None = None,
     batch_size: int | None = None,
     **options: Any,
 ) -> Steered:
@@ -141,6 +142,7 @@ def steer(
     resample_below: particles are drawn anew where the effective sample size is below this share of their number. With
         0 they never are, which is importance sampling.
     callback: called with a `SteeringProgress` after every step.
+    seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     batch_size: how many samples, each with all its particles, are drawn at once. The result does not depend on it.
     options: those of `sddm.sample`: steps, sampler, corrector, condition, grid, length, temperature, labels, guidance
         and padding.
@@ -156,7 +158,9 @@ def steer(
     plan = planned(diffusion, num, **options)
     usual = max(1, plan.usual_batch // particles)
     batch_size = _checks.whole(usual if batch_size is None else batch_size, "batch_size", 1)
-    seeds = draw_seeds(num, _checks.generator(generator))
+    if seeds is None:
+        seeds = draw_seeds(num, _checks.generator(generator))
+    _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
     parts: list[Steered] = []
     with evaluating(plan.diffusion), torch.inference_mode():
         for first in range(0, num, batch_size):
