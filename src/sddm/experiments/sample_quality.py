@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -98,7 +98,7 @@ class OfMelodies(Quality):
         def mean(some: Tensor) -> float:
             return sum(distance(name, some) for name in LAWS) / len(LAWS)
 
-        each = {name: jackknife(lambda some, name=name: distance(name, some), groups) for name in LAWS}
+        each = {name: jackknife(partial(distance, name), groups) for name in LAWS}
         return {"notes": jackknife(mean, groups), **each}
 
 

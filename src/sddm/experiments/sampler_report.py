@@ -88,10 +88,11 @@ def _table(points: Sequence[Point], shown: Shown) -> str:
     leaders = {number: best(points, shown, number) for number in numbers}
 
     def cell(point: Point) -> str:
-        leader, text = leaders.get(point.evaluations or 0), point.text(shown)
+        asked = point.evaluations if point.evaluations in leaders else None
+        leader, text = leaders.get(asked or 0), point.text(shown)
         if leader is not None:
             text = f"**{text}**" if point is leader else f"{text} =" if near(point, leader, shown) else text
-        return text + if_others(point.figures["evaluations"], point.evaluations if leader is not None else 0)
+        return text + if_others(point.figures["evaluations"], asked or 0)
 
     for way in WAYS:
         of_way = [point for point in points if point.way == way]
