@@ -193,6 +193,7 @@ def _generate(
     quiet: bool,
 ) -> None:
     seeds = draw_seeds(command.many, torch.Generator().manual_seed(command.seed))
+    grid = command.sampling.times(diffusion, command.length, command.seed)  # one for all batches
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
@@ -204,6 +205,7 @@ def _generate(
             num,
             condition=None if condition is None else condition.rows(rows),
             length=command.length,
+            grid=grid,
             labels=None if label is None else torch.full((num,), label),
             seeds=seeds[rows],
             progress=None if alone and not quiet else False,
