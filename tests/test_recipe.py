@@ -4,14 +4,27 @@ import pytest
 import torch
 
 from enumerated import seeded
+from sddm import Diffusion
 from sddm.codecs import Characters
 from sddm.data import Dataset
-from sddm.marginals import MODELS, Energy
+from sddm.experiments.enumerated import Bits, exact_law
+from sddm.experiments.samplers import distance
+from sddm.marginals import MODELS, Energy, Masked
 from sddm.networks import MLPEnergy
 from sddm.processes import PROCESSES, Absorbing, Uniform
 from sddm.recipe import ModelConfig, Recipe, SamplingConfig, choices, suited
-from sddm.samplers import GRIDS, SAMPLERS, Corrector, Informed, Lazy, sample, uniform_in_time
-from sddm.schedules import SCHEDULES
+from sddm.samplers import (
+    GRIDS,
+    SAMPLERS,
+    Analytical,
+    Corrector,
+    Informed,
+    Lazy,
+    sample,
+    uniform_in_share,
+    uniform_in_time,
+)
+from sddm.schedules import SCHEDULES, Constant
 from sddm.training import TrainingConfig, train
 
 TINY = {"width": 8, "layers": 1}
@@ -70,6 +83,47 @@ def test_settings_of_sampling_are_the_arguments_of_sample():
     assert torch.equal(mine, sample(diffusion, 9, 3, None, informed, generator=seeded(0)))
 
 
+@pytest.mark.usefixtures("without_annotation_checks")
+def test_a_pilot_grid_of_the_settings_is_nearer_to_the_data_than_the_rule():
+    """Exactly: the total variation is that of the law of the samples."""
+    diffusion = Bits("uniform, oracle").diffusion()
+    settings = SamplingConfig(steps=8, grid="pilot")
+    piloted, ruled = (
+        distance(exact_law(diffusion, Analytical(), None, grid))
+        for grid in (settings.times(diffusion), uniform_in_share(diffusion.process, 8))
+    )
+    assert piloted < 0.8 * ruled
+
+
+def test_a_pilot_grid_follows_from_the_seed_and_samples_are_drawn_on_it():
+    diffusion = ModelConfig(model="hollow", heads=2, mlp=8, **TINY).diffusion(2, 5)
+    settings = SamplingConfig(steps=6, grid="pilot")
+    grid = settings.times(diffusion)
+    assert torch.equal(grid, settings.times(diffusion, seed=0))
+    assert not torch.equal(grid, settings.times(diffusion, seed=1))
+    expected = sample(diffusion, 9, grid=grid, generator=seeded(0))
+    assert torch.equal(expected, settings.sample(diffusion, 9, generator=seeded(0)))
+    other = settings.times(diffusion, seed=1)
+    expected = sample(diffusion, 9, grid=other, generator=seeded(0))
+    assert torch.equal(expected, settings.sample(diffusion, 9, generator=seeded(0), grid=other))
+
+
+def test_a_pilot_run_of_a_model_of_any_length_has_the_length_of_the_samples():
+    process = Uniform(3, Constant(1.0)).leaving(0.02)
+    diffusion = Diffusion(process, Masked.for_process(process, width=8, layers=1, heads=2, mlp=8))
+    settings = SamplingConfig(steps=2, grid="pilot")
+    assert settings.sample(diffusion, 3, length=4, generator=seeded(0)).shape == (3, 4)
+    with pytest.raises(ValueError, match="length must be given"):
+        settings.times(diffusion)
+
+
+@pytest.mark.parametrize(("ordered", "sampler"), [(True, None), (False, "in-order"), (False, "first-hitting")])
+def test_steps_that_follow_from_no_grid_are_refused_a_pilot_run(ordered, sampler):
+    config = ModelConfig(model="hollow", process="absorbing", ordered=ordered, heads=2, mlp=8, **TINY)
+    with pytest.raises(ValueError, match=r"^sampler: \w+ does not take its steps .* or leave the grid out\.$"):
+        SamplingConfig(sampler=sampler, grid="pilot").check(config.diffusion(2, 5))
+
+
 def test_a_training_goes_on_and_another_seed_is_another_training(tmp_path):
     recipe = Recipe(ModelConfig(model="hollow", heads=2, mlp=8, **TINY), TrainingConfig(steps=3, batch_size=6))
     one = recipe.trained(bits, 2, 5, tmp_path / "one").state_dict()
@@ -93,7 +147,9 @@ def test_the_choices_are_those_of_the_tables():
     assert set(choices()["model"]) == MODELS.keys() - {"oracle", "restricted"} | {"mlp-energy"}
     assert set(choices()["process"]) == PROCESSES.keys() - {"custom-rate"}
     assert [set(choices()[option]) for option in ("schedule", "sampler", "grid")] == [
-        table.keys() for table in (SCHEDULES, SAMPLERS, GRIDS)
+        {*SCHEDULES},
+        {*SAMPLERS},
+        {*GRIDS, "pilot"},
     ]
 
 

@@ -17,13 +17,31 @@ from sddm.marginals import MODELS, Energy, Guided, Hollow, MarginalModel, Restri
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
 from sddm.processes import HORIZON, PROCESSES, Process
-from sddm.samplers import GRIDS, SAMPLERS, Correction, Corrector, Informed, ReverseStep, Steered, sample, steer
+from sddm.samplers import (
+    GRIDS,
+    SAMPLERS,
+    Correction,
+    Corrector,
+    Grid,
+    Informed,
+    ReverseStep,
+    Steered,
+    pilot_grid,
+    sample,
+    steer,
+)
 from sddm.samplers.grids import check_grid
+from sddm.samplers.pilot import step_of_grid
 from sddm.samplers.plan import STEPS
 from sddm.samplers.rewards import Function
 from sddm.schedules import SCHEDULES
 from sddm.training import TrainingConfig, train
-from sddm.training.batches import Batches
+from sddm.training.batches import Batches, generator_of
+
+PILOT = "pilot"
+"""The grid that no rule makes, but a pilot run of the model."""
+PILOTS, LEAST_PILOTS, PILOT_ROUNDS = 512, 8, 4
+"""Steps of all pilot samples together, how many samples there are at least, and how often they improve the grid."""
 
 
 def choices() -> dict[str, list[str]]:
@@ -33,7 +51,7 @@ def choices() -> dict[str, list[str]]:
         "process": [name for name in PROCESSES if name != "custom-rate"],  # which needs a matrix
         "schedule": [*SCHEDULES],
         "sampler": [*SAMPLERS],
-        "grid": [*GRIDS],
+        "grid": [*GRIDS, PILOT],
     }
 
 
@@ -220,7 +238,8 @@ class SamplingConfig:
     otherwise euler."""
     grid: GridName = "share"
     """How the steps are spaced: equal in time, in the logarithm of the data's share that is left, or in that share;
-    tauldr: equal in time down to 0.01, and from there one to 0."""
+    tauldr: equal in time down to 0.01, and from there one to 0; pilot: closer where this model loses more between two
+    steps, which a pilot run finds out first, at the cost of some 6,000 evaluations of a row."""
     corrector: int = 0
     """Rounds of correction after each step."""
     corrector_factor: float = 1.0
@@ -239,7 +258,7 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         if self.sampler is not None:
             _checks.one_of(self.sampler, "sampler", SAMPLERS)
-        _checks.one_of(self.grid, "grid", GRIDS)
+        _checks.one_of(self.grid, "grid", choices()["grid"])
         if self.steps is not None:
             _checks.whole(self.steps, "steps", 1, MOST_STEPS)
         _checks.whole(self.corrector, "corrector", 0, MOST_ROUNDS)
@@ -269,32 +288,47 @@ class SamplingConfig:
         """Check that these settings fit the diffusion, before any work is done."""
         if (step := self.step) is not None:
             step.check(diffusion)
-        check_grid(GRIDS[self.grid](diffusion.process, self.steps or STEPS))
+        if self.grid == PILOT:
+            step_of_grid(diffusion, self.step)
+        else:
+            check_grid(GRIDS[self.grid](diffusion.process, self.steps or STEPS))
         if self.guidance != 1.0:
             Guided(diffusion.model, self.guidance)
 
+    def times(self, diffusion: Diffusion, length: int | None = None, seed: int = 0) -> Grid | Tensor:
+        """The argument `grid` of `sddm.sample`: a rule, or the times that a pilot run with this seed finds.
+
+        The run is one of the model itself: without conditions, labels and temperature.
+        """
+        if self.grid != PILOT:
+            return GRIDS[self.grid]
+        steps, generator = self.steps or STEPS, generator_of(seed, "pilot", 0)
+        num = max(LEAST_PILOTS, PILOTS // steps)
+        return pilot_grid(diffusion, steps, self.step, num=num, rounds=PILOT_ROUNDS, length=length, generator=generator)
+
     def sample(self, diffusion: Diffusion, num: int, **options: Any) -> Int[Tensor, "num dim"]:
-        """`sddm.sample` with these settings; options are its other arguments."""
-        return sample(diffusion, num, **self._arguments, **options)
+        """`sddm.sample` with these settings; options are its other arguments, and `grid` if it is known by now."""
+        return sample(diffusion, num, **self._arguments(diffusion, options), **options)
 
     def steer(self, diffusion: Diffusion, num: int, reward: Function, **options: Any) -> Steered:
-        """`sddm.steer` with these settings; options are its other arguments."""
-        return steer(diffusion, num, reward, **self._arguments, **options)
+        """`sddm.steer` with these settings; options are its other arguments, and `grid` if it is known by now."""
+        return steer(diffusion, num, reward, **self._arguments(diffusion, options), **options)
 
-    @property
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self, diffusion: Diffusion, options: dict[str, Any]) -> dict[str, Any]:
+        """The settings as arguments of a sampler, and the grid if it is not among the options."""
         corrector: Correction | None = None
         if self.corrector and self.informed:
             corrector = Informed(self.informed, rounds=self.corrector, entry=self.corrector_entry)
         elif self.corrector:
             corrector = Corrector(self.corrector, self.corrector_factor, self.corrector_entry)
+        grid = {} if "grid" in options else {"grid": self.times(diffusion, options.get("length"))}
         return {
             "steps": self.steps,
             "sampler": self.step,
             "corrector": corrector,
-            "grid": GRIDS[self.grid],
             "temperature": self.temperature,
             "guidance": self.guidance,
+            **grid,
         }
 
 

@@ -490,6 +490,13 @@ def test_every_way_of_sampling_can_be_chosen(run, tmp_path, capsys, options):
     assert sampled(run, tmp_path, capsys, *options) != sampled(run, tmp_path, capsys, name="plain.npy")
 
 
+def test_a_pilot_grid_follows_from_the_model_and_the_seed_whatever_the_batch_size(run, tmp_path, capsys):
+    plain = sampled(run, tmp_path, capsys, "--sampler", "analytical", name="plain.npy")
+    pilot = "--sampler", "analytical", "--grid", "pilot"
+    made = [sampled(run, tmp_path, capsys, *pilot, "--batch-size", size, name=f"{size}.npy") for size in "27"]
+    assert made[0] == made[1] != plain
+
+
 # ---- evaluation ----------------------------------------------------------------------------------------------------
 
 

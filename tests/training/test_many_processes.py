@@ -106,7 +106,10 @@ def test_a_tokenizer_of_two_processes_is_that_of_one(run, tmp_path):
     assert one.keys() == two.keys()
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-5)
-    lines = [[json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()] for name in ("one", "two")]
+    lines = [
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    ]
     assert [line.keys() for line in lines[0]] == [line.keys() for line in lines[1]]
     for first, second in zip(*lines, strict=True):
         del first["seconds" if "seconds" in first else "step"], second["seconds" if "seconds" in second else "step"]

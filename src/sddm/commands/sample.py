@@ -224,6 +224,7 @@ def _generate(
     quiet: bool,
 ) -> None:
     seeds = draw_seeds(command.many, torch.Generator().manual_seed(command.seed))
+    grid = wish.sampling.times(wish.diffusion, command.length, command.seed)  # one for all batches
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
@@ -233,6 +234,7 @@ def _generate(
         options: dict[str, Any] = {
             "condition": None if condition is None else condition.rows(rows),
             "length": command.length,
+            "grid": grid,
             "seeds": seeds[rows],
         }
         if wish.reward is None:

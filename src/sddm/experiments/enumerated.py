@@ -46,16 +46,14 @@ def law_of_bits() -> Float64[Tensor, "rows"]:
 
 
 class Tabulated(MarginalModel):
-    """Another model, whose answers for all rows at a time are computed once. `rows_asked` counts what it answers."""
+    """Another model, whose answers for all rows at a time are computed once."""
 
     def __init__(self, inner: MarginalModel) -> None:
         super().__init__()
         self.inner, self.length, self.implicit = inner, inner.length, inner.implicit
-        self.rows_asked = 0
         self._tables: dict[float, Tensor] = {}
 
     def forward(self, process: Process, query: Query) -> Marginals:
-        self.rows_asked += len(query.xt)
         t, rows = float(query.t[0]), all_rows(process.num_symbols)
         if len(query.xt) < len(rows) or bool((query.t != t).any()):
             return self.inner(process, query)

@@ -74,13 +74,17 @@ class Experiment(ABC, Generic[AnyRow]):
         """All cells, in the order in which they are run."""
         return [Cell(row, column) for row in self.rows for column in self.columns]
 
+    def row(self, cell: Cell) -> AnyRow:
+        """The row of a cell, which may depend on its column."""
+        return self.rows[cell.row]
+
     def recipe(self, cell: Cell) -> Any:
         """Everything but the seed that decides a cell's figures; a cell whose recipe has changed is run again."""
-        return self.rows[cell.row]
+        return self.row(cell)
 
     def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
         """The figures of a cell, as JSON. Some samples are saved in `folder`, the training in a folder beside it."""
-        row, source = self.rows[cell.row], self.source(cell.column)
+        row, source = self.row(cell), self.source(cell.column)
         training = folder.parent / slug(f"{row.system.training}/{cell.column}-{seed}")
         drawn = row.system.draw(source, row.many, seed, training)
         folder.mkdir(parents=True, exist_ok=True)

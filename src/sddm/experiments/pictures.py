@@ -94,11 +94,11 @@ def curves(
 
 def panels(
     panel_lines: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
-    floor: float | None,
+    floors: Mapping[str, float],
     labels: tuple[str, str],
     path: Path,
 ) -> None:
-    """Lines of (x, value) in a panel for each name, on logarithmic axes, and the floor of the metric."""
+    """Lines of (x, value) in a panel for each name, on logarithmic axes, and the metric's floor where it is known."""
     columns = (len(panel_lines) + 1) // 2
     figure, axes = plt.subplots(
         3, columns, figsize=(11, 9.5), facecolor=PAPER, height_ratios=(4, 4, 1.2), squeeze=False
@@ -110,8 +110,8 @@ def panels(
             at, y = zip(*sorted(points), strict=True)
             number = names.index(name)
             axis.loglog(at, y, marker=marks[number % 5], color=colours(number % 20), ms=4, lw=1.1, label=name)
-        if floor is not None and min(y for points in lines.values() for _, y in points) < floor:
-            axis.axhline(floor, color=INK, lw=0.8, ls=":")
+        if title in floors:
+            axis.axhline(floors[title], color=INK, lw=0.8, ls=":")
         axis.set_title(title, fontsize=10, color=INK)
         axis.set(xlabel=labels[0], ylabel=labels[1])
         ticks = sorted({2 ** round(np.log2(x)) for points in lines.values() for x, _ in points})

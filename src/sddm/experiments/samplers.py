@@ -8,7 +8,6 @@ variation is exact. Elsewhere it is that of many samples, and the floor says wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -18,66 +17,18 @@ import torch
 from torch import Tensor
 
 from sddm import _files
-from sddm.diffusion import Diffusion
-from sddm.experiments.enumerated import DIM, STATES, Bits, Tabulated, all_rows, exact_law, index_of, law_of_bits
+from sddm.experiments.enumerated import DIM, STATES, Bits, all_rows, exact_law, index_of, law_of_bits
 from sddm.experiments.experiment import Cell, Experiment, Row, markdown
 from sddm.experiments.pictures import panels
 from sddm.experiments.systems import Drawn, Fresh, Source, System
-from sddm.samplers import (
-    Analytical,
-    Confident,
-    Corrector,
-    Entropic,
-    Euler,
-    FirstHitting,
-    Informed,
-    InOrder,
-    Refreshing,
-    Sweep,
-    Trapezoidal,
-    pilot_grid,
-    sample,
-    uniform_in_share,
-)
-from sddm.samplers.corrector import Correction
-from sddm.samplers.steps import OneDraw, OwnStart, ReverseStep
+from sddm.experiments.ways import WAYS, counted, if_others
+from sddm.samplers import Trapezoidal, sample
+from sddm.samplers.steps import OneDraw
 from sddm.training.batches import generator_of
 
 COLUMNS = ("uniform, oracle", "absorbing, oracle", "uniform, flattened", "absorbing, flattened")
 EVALUATIONS = (4, 8, 16, 32, 64)
 FLOOR, FLOORS = "data against data", 50
-THRESHOLDS = {4: 1.0, 8: 0.0}
-"""Of entropic steps, which use as many evaluations as they need."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to sample: a step, what follows it, on which grid, and how many evaluations a step costs."""
-
-    step: Callable[[int], ReverseStep]
-    """The step, made for a number of evaluations."""
-    cost: int = 1
-    corrector: Correction | None = None
-    pilot: bool = False
-
-
-WAYS = {
-    "Euler": Way(lambda _: Euler()),
-    "analytical": Way(lambda _: Analytical()),
-    "analytical, pilot grid": Way(lambda _: Analytical(), pilot=True),
-    "sweeps of 2 groups": Way(lambda _: Sweep(groups=2), 2),
-    "trapezoidal": Way(lambda _: Trapezoidal(), 2),
-    "trapezoidal, pilot grid": Way(lambda _: Trapezoidal(), 2, pilot=True),
-    "refreshing, share 0.1": Way(lambda _: Refreshing()),
-    "refreshing, share 0.5": Way(lambda _: Refreshing(share=0.5)),
-    "analytical, corrector": Way(lambda _: Analytical(), 2, Corrector(factor=0.5)),
-    "analytical, least certain redrawn": Way(lambda _: Analytical(), 2, Informed()),
-    "analytical, one redrawn blindly": Way(lambda _: Analytical(), 2, Informed(temperature=math.inf)),
-    "in order": Way(lambda _: InOrder()),
-    "confident": Way(lambda _: Confident()),
-    "entropic": Way(lambda most: Entropic(threshold=THRESHOLDS[most])),
-    "first hitting": Way(lambda _: FirstHitting()),
-}
 
 
 @dataclass(frozen=True)
@@ -89,20 +40,11 @@ class Sampled(System):
 
     def draw(self, source: Source, num: int, seed: int, folder: Path) -> Drawn:
         assert isinstance(source, Bits)
-        way, diffusion = WAYS[self.way], source.diffusion()
-        options: dict[str, Any] = {"sampler": way.step(self.evaluations), "corrector": way.corrector}
-        options |= {"grid": self.grid(source), "generator": generator_of(seed, "samples", 0)}
-        return Drawn(sample(diffusion, num, batch_size=25_000, **options), model=diffusion)
-
-    def grid(self, source: Bits) -> Tensor:
-        """As many steps as the evaluations pay for."""
-        way, diffusion = WAYS[self.way], source.diffusion()
-        step = way.step(self.evaluations)
-        begins = 0 if isinstance(step, OwnStart) or diffusion.process.prior_covers_all else 1
-        steps = 1 if isinstance(step, FirstHitting) else max(1, (self.evaluations - begins) // way.cost)
-        if way.pilot:
-            return pilot_grid(diffusion, steps, step, generator=generator_of(0, "pilot", steps))
-        return uniform_in_share(diffusion.process, steps)
+        diffusion = source.diffusion()
+        options = WAYS[self.way].options(diffusion, self.evaluations) | {"batch_size": 25_000}
+        with counted(diffusion) as count:
+            tokens = sample(diffusion, num, generator=generator_of(seed, "samples", 0), **options)
+        return Drawn(tokens, model=diffusion, evaluations=count.rows / num)
 
 
 class Samplers(Experiment[Row]):
@@ -129,17 +71,19 @@ class Samplers(Experiment[Row]):
         system = self.rows[cell.row].system
         if not isinstance(system, Sampled):
             return cell.column == COLUMNS[0]
-        return cell.column.startswith("absorbing") or not isinstance(WAYS[system.way].step(4), OwnStart)
+        return cell.column.startswith("absorbing") or not WAYS[system.way].masked
 
     def run(self, cell: Cell, seed: int, folder: Path) -> dict[str, Any]:
         """Exact where it can be, without samples; all else as in any experiment."""
         system, source = self.rows[cell.row].system, self.source(cell.column)
         if isinstance(system, Sampled):
-            way, step = WAYS[system.way], WAYS[system.way].step(system.evaluations)
-            if isinstance(step, (OneDraw, Trapezoidal)):
-                diffusion, grid = source.diffusion(), system.grid(source)
+            way = WAYS[system.way]
+            if isinstance(way.step, (OneDraw, Trapezoidal)):
+                diffusion = source.diffusion()
+                options = way.options(diffusion, system.evaluations)
+                grid = options["grid"]
                 with torch.inference_mode():
-                    law = exact_law(diffusion, step, way.corrector, grid)
+                    law = exact_law(diffusion, way.step, options["corrector"], grid)
                 steps, begins = len(grid) - 1, 0 if diffusion.process.prior_covers_all else 1
                 asked = begins + steps * way.cost - (way.corrector is not None)  # nothing is corrected at time 0
                 return {"tv": distance(law), "evaluations": float(asked), "exact": True}
@@ -153,11 +97,7 @@ class Samplers(Experiment[Row]):
     def measure(self, drawn: Drawn, source: Source, row: Row, seed: int) -> dict[str, Any]:
         counts = torch.bincount(index_of(drawn.tokens, STATES), minlength=len(all_rows(STATES)))
         figures: dict[str, Any] = {"tv": distance(counts / len(drawn.tokens)), "exact": False}
-        if drawn.model is None:
-            return figures
-        assert isinstance(drawn.model, Diffusion)
-        assert isinstance(drawn.model.model, Tabulated)
-        return figures | {"evaluations": drawn.model.model.rows_asked / len(drawn.tokens)}
+        return figures if drawn.evaluations is None else figures | {"evaluations": drawn.evaluations}
 
     def headline(self, figures: dict[str, Any]) -> str:
         return f"total variation {figures['tv']:.4f}" + (", exact" if figures["exact"] else "")
@@ -173,21 +113,23 @@ class Samplers(Experiment[Row]):
                 point = (result["figures"]["evaluations"], result["figures"]["tv"])
                 lines[result["column"]].setdefault(name, []).append(point)
         floor = next((r["figures"]["tv"] for r in results if r["row"] == FLOOR), None)
-        panels(lines, floor, ("evaluations a sample", "total variation"), folder / "curves.png")
+        floors = {} if floor is None else {c: floor for c in lines if _lowest(lines[c]) < floor}
+        panels(lines, floors, ("evaluations a sample", "total variation"), folder / "curves.png")
 
 
 def _allowed(name: str) -> tuple[int, ...]:
     """The numbers of evaluations for which a way is tried; one at a time takes as many as there are positions."""
     if name in ("first hitting", "in order"):
         return (DIM,)
-    if name == "entropic":
-        return tuple(THRESHOLDS)
-    step = WAYS[name].step(4)
-    if isinstance(step, Sweep):
+    if name == "sweeps of 2 groups":
         return EVALUATIONS[1:4]
     if WAYS[name].pilot:
         return EVALUATIONS[:4]
-    return EVALUATIONS[:2] if isinstance(step, OwnStart) else EVALUATIONS
+    return EVALUATIONS[:2] if WAYS[name].masked else EVALUATIONS
+
+
+def _lowest(lines: dict[str, list[tuple[float, float]]]) -> float:
+    return min((y for points in lines.values() for _, y in points), default=math.inf)
 
 
 def distance(law: Tensor) -> float:
@@ -218,6 +160,5 @@ def tables(results: list[dict[str, Any]], name: str, scale: str) -> str:
 def _shown(figures: dict[str, Any] | None, most: int) -> str:
     if figures is None:
         return ""
-    asked = figures["evaluations"]
-    used = "" if abs(asked - most) < 0.05 else f" ({asked:.1f})"
+    used = if_others(figures["evaluations"], most)
     return f"{'' if figures['exact'] else '~'}{1000 * figures['tv']:.1f}{used}"

@@ -44,6 +44,8 @@ class Drawn(NamedTuple):
     model: Diffusion | Autoregressive | None = None
     """The model, if it knows or can bound the likelihood of rows."""
     training_seconds: float | None = None
+    evaluations: float | None = None
+    """Evaluations of the network for a sample, where they are counted."""
 
 
 class System(ABC):

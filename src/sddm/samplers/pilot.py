@@ -26,6 +26,7 @@ from sddm.query import Query
 from sddm.randomness import Randomness, Stream, categorical
 from sddm.samplers.ends import start, with_settled
 from sddm.samplers.grids import uniform_in_share
+from sddm.samplers.plan import chosen_length, chosen_step
 from sddm.samplers.steps import Analytical, Euler, OneDraw, OwnStart, ReverseStep, TakenBy, can_be_analytical
 
 LEAST_LOSS = 1e-3
@@ -55,17 +56,7 @@ def pilot_grid(
     _checks.instance(diffusion, Diffusion, "diffusion")
     for name, value in (("steps", steps), ("num", num), ("rounds", rounds)):
         _checks.whole(value, name, 1)
-    if sampler is None:
-        sampler = Analytical() if can_be_analytical(diffusion) else Euler()
-    _checks.require(
-        not isinstance(sampler, OwnStart),
-        f"sampler: {type(sampler).__name__} does not take its steps from a law at t to one at s. Take one that does, "
-        "such as Analytical().",
-    )
-    sampler.check(diffusion)
-    dim = diffusion.length if length is None else _checks.whole(length, "length", 1)
-    if dim is None:
-        raise ValueError("length must be given: this model takes sequences of any length.")
+    sampler, dim = step_of_grid(diffusion, sampler), chosen_length(diffusion, length)
     randomness = Stream(_checks.generator(generator))
     process, times, later = diffusion.process, uniform_in_share(diffusion.process, steps), []
     with evaluating(diffusion), torch.inference_mode():
@@ -75,6 +66,17 @@ def pilot_grid(
             times = _at(process, shares)
             later += [shares] if number >= rounds // 2 else []
     return _at(process, torch.stack(later).mean(0)).clone()
+
+
+def step_of_grid(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
+    """The step that is taken on the grid, the default unless given; a ValueError if its steps follow from no grid."""
+    step = chosen_step(diffusion, None) if sampler is None else sampler
+    _checks.require(
+        not isinstance(step, OwnStart),
+        f"sampler: {type(step).__name__} does not take its steps from a law at t to one at s, so no pilot run can find "
+        "times for it. Take one that does, such as Analytical(), or leave the grid out.",
+    )
+    return chosen_step(diffusion, step)
 
 
 def losses(

@@ -74,7 +74,7 @@ def planned(
     if temperature != 1.0:
         tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
         diffusion = Diffusion(diffusion.process, tempered)
-    step = _choose_step(diffusion, sampler)
+    step = chosen_step(diffusion, sampler)
     if corrector is not None:
         _checks.instance(corrector, Correction, "corrector")
     length = chosen_length(diffusion, length)
@@ -117,7 +117,8 @@ def _first_query(
     return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
 
 
-def _choose_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
+def chosen_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
+    """The given step, if it can sample the diffusion, or the default."""
     if sampler is None:
         if diffusion.model.ordered:
             return InOrder()
