@@ -12,6 +12,7 @@ from sddm.experiments.music import Music, MusicSteps
 from sddm.experiments.orders import Orders
 from sddm.experiments.samplers import Samplers
 from sddm.experiments.synthetic import Synthetic
+from sddm.experiments.tables import Tables
 
 EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "synthetic": Synthetic,
@@ -21,6 +22,7 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "objectives": Objectives,
     "orders": Orders,
     "samplers": Samplers,
+    "tables": Tables,
     "music": Music,
     "music-steps": MusicSteps,
     "images": Images,
