@@ -49,9 +49,12 @@ def small(tmp_path, monkeypatch):
     for name, value in (("TRAINED_ON", 30), ("TRUE_ROWS", 200), ("SAMPLES", 200), ("QUESTIONS", 3), ("ASKED", 20)):
         monkeypatch.setattr(tables, name, value)
     monkeypatch.setattr(timed, "POINTS", 2)
-    corpora.of_network.cache_clear()
+    kept = (corpora.of_network, tables._questions)
+    for function in kept:
+        function.cache_clear()
     yield made
-    corpora.of_network.cache_clear()
+    for function in kept:
+        function.cache_clear()
 
 
 def made():

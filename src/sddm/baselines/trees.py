@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.data.bayesian import BayesianNetwork
-from sddm.formats.bif import Variable
+from sddm.formats.bif import Table, Variable
 
 HALF, ONE = 0.5, 1.0
 """Rows that smoothing adds."""
@@ -52,7 +52,7 @@ def chow_liu(rows: Rows, names: Sequence[str], sizes: Sequence[int]) -> Bayesian
             counts = tables[d, parent].T if parent < d else tables[parent, d]
             law = torch.tensor(alone.table[()], dtype=torch.float64)
             given = (counts + ONE * law) / (counts.sum(1, keepdim=True) + ONE)
-            table = {(str(value),): numbers for value, numbers in enumerate(given.tolist())}
+            table: Table = {(str(value),): numbers for value, numbers in enumerate(given.tolist())}
             alone = alone._replace(parents=[names[parent]], table=table)
         variables.append(alone)
     return BayesianNetwork(variables)

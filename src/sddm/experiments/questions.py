@@ -20,9 +20,9 @@ from sddm.training.batches import generator_of
 
 RAREST, MOST = 0.001, 0.01
 """How often the given values come together."""
-MATTERS = 0.1
+MATTERS = 0.05
 """The least total variation between the law given both and the law given one of them."""
-TRIES = 2_000
+TRIES = 20_000
 """Draws after which the search for more questions ends."""
 
 

@@ -12,6 +12,7 @@ the share of these samples is a figure of its own, and the divergence is that of
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from sddm.data.published import NETWORKS, network
 from sddm.diffusion import Diffusion
 from sddm.experiments.corpora import Corpus, of_network
 from sddm.experiments.experiment import Experiment, Row, estimated
-from sddm.experiments.questions import answer, questions
+from sddm.experiments.questions import Question, answer, questions
 from sddm.experiments.systems import Drawn, Source
 from sddm.experiments.table_laws import LAWS, Fitted
 from sddm.experiments.table_report import agreement, tables
@@ -57,7 +58,7 @@ class Tables(Experiment[Row]):
     def measure(self, drawn: Drawn, source: Source, row: Row, seed: int) -> dict[str, Any]:
         assert isinstance(source, Corpus)
         law = network(source.name)
-        asked = questions(law, QUESTIONS)
+        asked = _questions(source.name, QUESTIONS)
         answers = [
             answer(drawn.model, question, ASKED, generator_of(seed, "answers", number))
             for number, question in enumerate(asked)
@@ -87,6 +88,11 @@ class Tables(Experiment[Row]):
 
     def pictures(self, results: list[dict[str, Any]], work: Path, folder: Path) -> None:
         agreement(results, folder / "conditionals.png")
+
+
+@lru_cache(len(NETWORKS))
+def _questions(column: str, num: int) -> list[Question]:
+    return questions(network(column), num)
 
 
 def _log_law(model: Any, rows: Int[Tensor, "num dim"]) -> Float64[Tensor, "num"]:
