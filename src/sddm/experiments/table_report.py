@@ -66,9 +66,7 @@ def agreement(results: Sequence[dict[str, Any]], path: Path) -> None:
             x, y, error = ([a[key] for a in told] for key in ("truth", "answer", "error"))
             axis.errorbar(x, y, error, fmt="o", ms=3, lw=0.8, alpha=0.8, label=result["column"])
         axis.set_title(row, fontsize=10, color=INK)
-        axis.set(
-            xlabel="p(A | B, C), truth", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], aspect="equal"
-        )
+        axis.set(xlabel="p(A | B, C), truth", xlim=LIMITS, ylim=LIMITS, xticks=[0, 0.5, 1], aspect="equal")
         axis.grid(alpha=0.3)
     axes[0, 0].set_ylabel("p(A | B, C), system")
     axes[0, -1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
