@@ -81,10 +81,10 @@ def _variations(measured: Measured) -> Figure:
     figure, axis = plt.subplots(figsize=(WIDE, 0.9 + 0.22 * len(shown)), facecolor=PAPER, layout="constrained")
     places = np.arange(len(shown))
     columns = [measured.columns[d] for d in shown]
-    for name, colour, shift, values, errors in (
-        ("training rows", DATA, -0.12, [c.of_data for c in columns], [c.of_data_standard_error for c in columns]),
-        ("samples", SAMPLES, 0.12, [c.value for c in columns], [c.standard_error for c in columns]),
-    ):
+    data = [(column.of_data, column.of_data_standard_error) for column in columns]
+    samples = [(column.value, column.standard_error) for column in columns]
+    for name, colour, shift, points in (("training rows", DATA, -0.12, data), ("samples", SAMPLES, 0.12, samples)):
+        values, errors = np.array(points, np.float64).T
         axis.errorbar(values, places + shift, xerr=errors, fmt="o", ms=4, lw=1.2, color=colour, label=name)
     axis.set_yticks(places, [plain(c.title, 28) for c in columns], fontsize=8)
     axis.set_ylim(-0.6, len(shown) - 0.4)
