@@ -363,6 +363,11 @@ EVALUATION = [
             ("out", "figures.txt", r"out must end in \.json, but it is 'figures\.txt'"),
             ("out", "folder.json", r"'folder\.json' is a directory\. Name a file"),
             ("out", "lines.txt/figures.json", r"'lines\.txt' is a file\. Name another place"),
+            ("report", "page.pdf", r"report must end in \.html or \.png, but it is 'page\.pdf'"),
+            ("report", "lines.txt/page.html", r"'lines\.txt' is a file\. Name another place"),
+            ("report", "page.html", r"A report is about a table, but this model was trained on characters\. Leave out"),
+            ("report page.html --samples", "39", r"A report needs at least 40 samples, but samples is 39\. Raise"),
+            ("target", "size", r"target is a column of a report\. Name a file with --report"),
             ("data", "nowhere.txt", r"There is no file 'nowhere\.txt'"),
             ("data", "empty.txt", r"'empty\.txt' is empty"),
             ("data", "one-row.txt", r"one row to score, but an error bar needs two\. Name more with --data"),
@@ -379,6 +384,11 @@ EVALUATION = [
     row("tokens out of range", "evaluate any-length --data whole.npy", r"must hold tokens from 0 to 2, but it holds"),
     row("columns in another order", "evaluate table --data swapped.csv", r"on colour, size\. Name a table with these"),
     row("values never seen", "evaluate table --data green.csv", r"has no value 'green'.* Name other data"),
+    row(
+        "a report without training rows",
+        "evaluate table --data table.csv --report page.html",
+        r"rows that the model was trained on, but 'table' is not the folder of a run\. Name the folder",
+    ),
     row("data that changed", "evaluate changed", r"is not what it was when the run was started\. Name the data with"),
 ]
 

@@ -1,5 +1,6 @@
 """Bayesian networks: files are read as they are meant, and the law is the product that one can write by hand."""
 
+import random
 from itertools import product
 
 import pytest
@@ -78,6 +79,35 @@ def test_the_first_rows_are_the_same_whatever_their_number():
     assert not torch.equal(garden().sample(50, seeded(3)), garden().sample(50, seeded(4)))
 
 
+@pytest.mark.parametrize("kept", [[], [1], [0, 2], [2, 0], [2, 1, 0]])
+@pytest.mark.parametrize("given", [{}, {1: 2}, {0: 1, 2: 0}])
+def test_joint_laws_are_the_sums_over_all_rows(kept, given):
+    kept = [d for d in kept if d not in given]
+    expected = torch.zeros([garden().sizes[d] for d in kept], dtype=torch.float64)
+    for row, chance in by_hand().items():
+        if all(row[d] == token for d, token in given.items()):
+            expected[tuple(row[d] for d in kept)] += chance
+    torch.testing.assert_close(garden().joint(kept, given), expected, rtol=1e-13, atol=1e-15)
+
+
+def test_joint_laws_of_a_larger_network_are_those_of_its_rows():
+    """Ten variables with up to three parents, of which some are summed out and some do not matter."""
+    choice, states = random.Random(0), ["x", "y", "z"]
+    variables = []
+    for d in range(10):
+        parents = choice.sample(range(d), min(d, 3))
+        cases = product(states, repeat=len(parents))
+        generator = seeded(d)
+        table = {case: torch.softmax(2 * torch.randn(3, generator=generator), 0).tolist() for case in cases}
+        variables.append(Variable(str(d), states, [str(parent) for parent in parents], table))
+    network = BayesianNetwork(variables)
+    rows = network.sample(50_000, seeded(1))
+    found = network.joint([7, 2], {4: 1})
+    counts = torch.bincount(3 * rows[:, 7] + rows[:, 2], (rows[:, 4] == 1).double(), minlength=9)
+    error = (found * (1 - found) / len(rows)).sqrt().flatten()
+    assert bool(((counts / len(rows) - found.flatten()).abs() < 4.5 * error).all())
+
+
 MALFORMED = [
     ("cut", GARDEN[:-8], r"'garden\.bif' ends where .* should stand\. Is the file whole\?"),
     ("no network", "// nothing\n", "'garden.bif' declares no variables"),
@@ -125,6 +155,12 @@ def test_a_malformed_file_is_answered_by_a_sentence(text, match):
 def test_bad_arguments_are_answered_by_sentences():
     with pytest.raises(ValueError, match="tokens holds 2 for 'wet', whose tokens are 0 to 1"):
         garden().log_prob(torch.tensor([[2, 2, 1]]))
+    with pytest.raises(ValueError, match="kept and given must name variables once, but are"):
+        garden().joint([1], {1: 0})
+    with pytest.raises(ValueError, match="a variable must be at most 2, but it is 3"):
+        garden().joint([3])
+    with pytest.raises(ValueError, match="the token of 'wet' must be at most 1, but it is 2"):
+        garden().joint([1], {0: 2})
     with pytest.raises(ValueError, match="tokens has 2 positions"):
         garden().log_prob(torch.tensor([[0, 0]]))
     with pytest.raises(ValueError, match="num must be at least 1"):

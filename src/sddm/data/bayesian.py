@@ -6,7 +6,7 @@ p(x) = prod_d p(x^d | the parents of d)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm.data.elimination import Factor, summed
 from sddm.formats.bif import Variable
 from sddm.randomness import Stream, invert_cdf
 
@@ -65,6 +66,41 @@ class BayesianNetwork:
         for d in range(len(self.names)):
             total += self._given_parents(tokens, d).gather(1, tokens[:, d : d + 1]).squeeze(1).log()
         return total
+
+    def joint(self, kept: Sequence[int], given: Mapping[int, int] | None = None) -> Float64[Tensor, "..."]:
+        """p(X^kept = ., X^d = given[d]), exact, with an axis for each of the kept variables in their order.
+
+        Divided by its sum it is the law of the kept variables given the others.
+
+        >>> both = network.joint([0], {4: 1, 7: 0})
+        >>> both.sum()                             # how often variables 4 and 7 are 1 and 0
+        >>> both / both.sum()                      # the law of variable 0 in these rows
+        """
+        given = given or {}
+        asked = [*kept, *given]
+        for d in asked:
+            _checks.whole(d, "a variable", 0, len(self.names) - 1)
+        _checks.require(len(set(asked)) == len(asked), f"kept and given must name variables once, but are {asked}.")
+        for d, token in given.items():
+            _checks.whole(token, f"the token of {self.names[d]!r}", 0, self.sizes[d] - 1)
+        return summed([self._factor(d, given) for d in self._with_ancestors(asked)], tuple(kept))
+
+    def _factor(self, d: int, given: Mapping[int, int]) -> Factor:
+        """The law of variable d given its parents, as far as they are not given."""
+        variables = [*self.parents[d], d]
+        values = self._laws[d].reshape([self.sizes[v] for v in variables])
+        values = values[tuple(given.get(v, slice(None)) for v in variables)]
+        return Factor(tuple(v for v in variables if v not in given), values)
+
+    def _with_ancestors(self, variables: Sequence[int]) -> list[int]:
+        """The variables that the law of these depends on; all others sum to 1."""
+        found: set[int] = set()
+        left = list(variables)
+        while left:
+            if (d := left.pop()) not in found:
+                found.add(d)
+                left += self.parents[d]
+        return sorted(found)
 
     def _given_parents(self, rows: Int[Tensor, "num dim"], d: int) -> Float64[Tensor, "num states"]:
         """The law of variable d in each row."""

@@ -72,7 +72,7 @@ def load(source: str | Path, *, rows: int | None = None, seed: int = 0, **option
     name (unless there is a file or a folder of that name).
 
     rows: how many rows of a published set are taken.
-    seed: draws the points of a toy and the rows of "alarm".
+    seed: draws the points of a toy and the rows of a Bayesian network such as "alarm".
     options: those of `Reading`, such as `window`. The rows of each file of a folder form a group; files that hold
         variants of one tune form one together.
 

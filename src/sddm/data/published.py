@@ -8,6 +8,9 @@
 | melodies | 256 sixteenths of a folk tune | 256 | 129 |
 | chorales | 64 sixteenths of a chorale by Bach, in four voices | 256 | 129 |
 | alarm | a patient, drawn from a Bayesian network whose law is known | 37 | 2 to 4 |
+| insurance | a policy for a car, drawn from such a network | 27 | 2 to 5 |
+| child | a newborn with a heart disease, drawn from such a network | 20 | 2 to 6 |
+| hailfinder | the weather of a day, drawn from such a network | 56 | 2 to 11 |
 | cifar10, cifar10-test | a picture of 32 x 32 pixels, to train on and to test on | 3,072 | 256 |
 | digits, digits-test | a handwritten digit of 28 x 28 grey pixels, to train on and to test on | 784 | 256 |
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -42,6 +46,8 @@ PGMPY = Package("pypi", "pgmpy", "1.1.2", "e55c78763a4a45dd644a13b250cea86af0c7e
 SMILES, LONGEST_SMILES = "#()-123456=BCFHNOS[]clnors", 57
 """The characters of all molecules of MOSES and the length of the longest, so that a part has the same tokens as all."""
 CHAPTERS = 135
+NETWORKS = ("alarm", "insurance", "child", "hailfinder")
+"""Tables whose law is known, of four kinds: an intensive care unit, insurance of cars, a diagnosis, weather."""
 ROWS = 20_000
 """How many rows are taken of a set that has more, or that can be drawn."""
 
@@ -82,17 +88,17 @@ def tune_texts(longest: int = 256) -> Tunes:
     return read_tunes((content.decode() for content in files.values()), longest)
 
 
-def alarm(rows: int = ROWS, seed: int = 0) -> Encoded:
-    """Patients of an intensive care unit: rows that the network draws with this seed."""
-    network = alarm_network()
-    drawn = network.sample(rows, torch.Generator().manual_seed(seed))
-    return Encoded(drawn, Columns(network.names, network.states))
+def drawn(name: str, rows: int = ROWS, seed: int = 0) -> Encoded:
+    """Rows that the Bayesian network of this name draws with this seed."""
+    law = network(name)
+    return Encoded(law.sample(rows, torch.Generator().manual_seed(seed)), Columns(law.names, law.states))
 
 
-def alarm_network() -> BayesianNetwork:
-    """The law of the rows of `alarm`, whose columns are its variables."""
-    text = gzip.decompress(PGMPY.read("pgmpy/utils/example_models/alarm.bif.gz")).decode()
-    return BayesianNetwork(read_bif(text, "alarm.bif"))
+def network(name: str) -> BayesianNetwork:
+    """The law of the rows of a set in `NETWORKS`, whose columns are its variables."""
+    _checks.one_of(name, "name", NETWORKS)
+    text = gzip.decompress(PGMPY.read(f"pgmpy/utils/example_models/{name}.bif.gz")).decode()
+    return BayesianNetwork(read_bif(text, f"{name}.bif"))
 
 
 PUBLISHED: dict[str, Callable[..., Encoded]] = {
@@ -101,7 +107,7 @@ PUBLISHED: dict[str, Callable[..., Encoded]] = {
     "tunes": tunes,
     "melodies": melodies,
     "chorales": chorales,
-    "alarm": alarm,
+    **{name: partial(drawn, name) for name in NETWORKS},
     "cifar10": cifar10,
     "cifar10-test": cifar10_test,
     "digits": digits,

@@ -13,6 +13,7 @@ from sddm.experiments.music import Music, MusicSteps
 from sddm.experiments.orders import Orders
 from sddm.experiments.samplers import Samplers
 from sddm.experiments.synthetic import Synthetic
+from sddm.experiments.tables import Tables
 from sddm.experiments.trained_samplers import TrainedSamplers
 
 EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Callable[[str], Experiment[Any]]] = {
     "orders": Orders,
     "samplers": Samplers,
     "samplers-trained": TrainedSamplers,
+    "tables": Tables,
     "music": Music,
     "music-steps": MusicSteps,
     "images": Images,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sddm.codecs import Characters
 from sddm.data import Dataset, load
-from sddm.data.published import alarm_network
+from sddm.data.published import network
 from sddm.training.batches import generator_of
 
 REPORTED, CHOSEN_ON = 2_000, 2_000
@@ -59,13 +59,19 @@ def corpus(name: str) -> Corpus:
         data = load("molecules", rows=200_000 + CHOSEN_ON + REPORTED)
         return Corpus(name, _rows(data, 0, rows), _rows(data, 200_000, CHOSEN_ON), _rows(data, 202_000, REPORTED))
     if name == "alarm":
-        sizes = (20_000, CHOSEN_ON, REPORTED)
-        train, validation, test = (load("alarm", rows=num, seed=seed) for seed, num in enumerate(sizes))
-        return Corpus(name, train, validation, test, alarm_network().log_prob)
+        return of_network(name, 20_000, REPORTED)
     # The paper scrambles its melodies, so that no model can use the order of the pitches.
     train, apart = load(name, **({"scramble": True} if name == "melodies" else {})).split(0.2, 0)
     validation, test = apart.split(0.5, 0)
     return Corpus(name, train, _some(validation, CHOSEN_ON), _some(test, REPORTED))
+
+
+@lru_cache(2)
+def of_network(name: str, rows: int, reported: int) -> Corpus:
+    """Rows to train on, to choose on and to report on, which a Bayesian network draws with one seed each."""
+    sizes = (rows, CHOSEN_ON, reported)
+    train, validation, test = (load(name, rows=num, seed=seed) for seed, num in enumerate(sizes))
+    return Corpus(name, train, validation, test, network(name).log_prob)
 
 
 def _rows(data: Dataset, first: int, num: int) -> Dataset:

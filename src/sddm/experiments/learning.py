@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxtyping import Float64, Int
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from sddm import _files
 from sddm.baselines import Autoregressive
@@ -79,7 +79,7 @@ class Learning(Experiment[Row]):
             **self.measure(drawn, source, self.rows[cell.row], seed),
             "training_seconds": drawn.training_seconds,
             "rows_seen": curve[-1][1] if curve else 0,
-            "parameters": sum(p.numel() for p in drawn.model.parameters()) if drawn.model is not None else 0,
+            "parameters": sum(p.numel() for p in drawn.model.parameters()) if isinstance(drawn.model, nn.Module) else 0,
             "curve": curve,
         }
 

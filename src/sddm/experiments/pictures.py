@@ -29,7 +29,7 @@ def side_by_side(panels: Sequence[tuple[str, Cloud]], path: Path, size: tuple[fl
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, facecolor=PAPER)
     for axis, (title, points) in zip(axes[0], panels, strict=True):
         _density(axis, points, title, 11)
-    _write(figure, path)
+    write(figure, path)
 
 
 def strip(times: Sequence[float], clouds: Sequence[Cloud], path: Path) -> None:
@@ -46,7 +46,7 @@ def matrix(rows: Sequence[str], columns: Sequence[str], clouds: Sequence[Sequenc
             points = clouds[i][j]
             _density(axes[i, j], np.zeros((0, 2)) if points is None else points, "" if i else column, 9)
         axes[i, 0].set_ylabel(row.replace(", ", ",\n").replace(" + ", "\n+ "), fontsize=9, color=INK)
-    _write(figure, path)
+    write(figure, path)
 
 
 def animation(times: Sequence[float], clouds: Sequence[Cloud], path: Path) -> None:
@@ -89,7 +89,7 @@ def curves(
     axis.set(xlabel=labels[0], ylabel=labels[1])
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
-    _write(figure, path)
+    write(figure, path)
 
 
 def panels(
@@ -126,7 +126,7 @@ def panels(
     place = {"loc": "center left", "bbox_to_anchor": (0, 0.5)}
     key = axes[2, 0].legend(found.values(), found.keys(), fontsize=8, ncols=4, **place)
     key.set_in_layout(False)  # it is wider than its column
-    _write(figure, path)
+    write(figure, path)
 
 
 def side_curves(
@@ -185,7 +185,7 @@ def progress_curves(lines: Mapping[str, Sequence[tuple[float, float, float, floa
     axes[0].set_yticks(ticks, [f"{t:g}" for t in ticks])
     axes[0].set_ylabel(label)
     axes[1].legend(fontsize=8)
-    _write(figure, path)
+    write(figure, path)
 
 
 def _density(axis: Any, points: Cloud, title: str, size: int) -> None:
@@ -200,7 +200,8 @@ def _density(axis: Any, points: Cloud, title: str, size: int) -> None:
         side.set_visible(False)
 
 
-def _write(figure: Any, path: Path) -> None:
+def write(figure: Any, path: Path) -> None:
+    """Save a picture in few bytes."""
     figure.tight_layout(pad=0.6)
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()

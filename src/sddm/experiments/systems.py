@@ -11,10 +11,10 @@ from statistics import mean
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float64, Int
 from torch import Tensor
 
-from sddm.baselines import BASELINES, Autoregressive
+from sddm.baselines import BASELINES
 from sddm.diffusion import Diffusion
 from sddm.recipe import Recipe
 from sddm.training import RunConfig, learn
@@ -35,13 +35,20 @@ class Source(Protocol):
     def tokens(self, num: int, generator: torch.Generator) -> Tensor: ...
 
 
+@runtime_checkable
+class Law(Protocol):
+    """A law of rows that is known, such as a left-to-right model or a Bayesian network."""
+
+    def log_prob(self, tokens: Int[Tensor, "num dim"]) -> Float64[Tensor, "num"]: ...
+
+
 class Drawn(NamedTuple):
     """Samples of a system, and what is known about them."""
 
     tokens: Int[Tensor, "num dim"]
     groups: Int[Tensor, "num"] | None = None
     """The group of each sample, if samples of one group depend on each other."""
-    model: Diffusion | Autoregressive | None = None
+    model: Diffusion | Law | None = None
     """The model, if it knows or can bound the likelihood of rows."""
     training_seconds: float | None = None
     evaluations: float | None = None

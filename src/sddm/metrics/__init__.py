@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sddm.codecs import Codec, Columns
 from sddm.metrics.association import association_gap, cramers_v
+from sddm.metrics.boosting import Boosting
 from sddm.metrics.cells import cell_distance
 from sddm.metrics.features import feature_folder, features
 from sddm.metrics.figure import Figure, Metric
@@ -21,14 +22,21 @@ from sddm.metrics.mmd import hamming_mmd
 from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
 from sddm.metrics.paired import Difference, paired_difference
 from sddm.metrics.pictures import PICTURES
+from sddm.metrics.privacy import Closeness, closeness, nearest
 from sddm.metrics.scores import MUSIC
+from sddm.metrics.telling import auc, told_apart
 from sddm.metrics.u_statistic import MIN_ROWS_FOR_ERROR, MMD
+from sddm.metrics.utility import Utility, utility
+from sddm.metrics.variation import Estimate, mean_association_gap, mean_variation, total_variation
 
 __all__ = [
     "FID",
     "METRICS",
     "MMD",
+    "Boosting",
+    "Closeness",
     "Difference",
+    "Estimate",
     "Figure",
     "Inception",
     "InceptionScore",
@@ -36,7 +44,10 @@ __all__ = [
     "MoleculeFigures",
     "MoleculeQuality",
     "Moments",
+    "Utility",
+    "auc",
     "cell_distance",
+    "closeness",
     "compare",
     "cramers_v",
     "draw_molecules",
@@ -51,8 +62,14 @@ __all__ = [
     "kid",
     "left_out",
     "load_inception",
+    "mean_association_gap",
+    "mean_variation",
+    "nearest",
     "outlier_fraction",
     "paired_difference",
+    "told_apart",
+    "total_variation",
+    "utility",
 ]
 
 METRICS: dict[str, Metric] = {

@@ -55,12 +55,17 @@ class Figure:
     standard_error: float | None = None
     of_data: float | None = None
     """The same figure of some of the data against the others."""
+    of_data_standard_error: float | None = None
 
     def saved(self) -> dict[str, float]:
-        others = {"standard_error": self.standard_error, "of_data": self.of_data}
+        keys = ("standard_error", "of_data", "of_data_standard_error")
+        others = {key: getattr(self, key) for key in keys}
         return {self.name: self.value, **{f"{self.name}_{key}": n for key, n in others.items() if n is not None}}
 
     def __str__(self) -> str:
-        error = "" if self.standard_error is None else f" +- {self.standard_error:.2g}"
-        of_data = "" if self.of_data is None else f", of data {self.of_data:.6g}"
-        return f"{self.title}  {self.value:.6g}{error}{of_data}"
+        of_data = "" if self.of_data is None else f", of data {_shown(self.of_data, self.of_data_standard_error)}"
+        return f"{self.title}  {_shown(self.value, self.standard_error)}{of_data}"
+
+
+def _shown(value: float, error: float | None) -> str:
+    return f"{value:.6g}" + ("" if error is None else f" +- {error:.2g}")
