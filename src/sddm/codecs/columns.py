@@ -99,7 +99,8 @@ class Columns(Codec):
                 fields.append(found.field)
                 tokens.append(found.tokens.astype(np.min_scalar_type(found.field.size - 1)))
         _checks.require(
-            len(names) > 0, f"Nothing is left to learn in {table.source}: {' '.join(told)} Give columns that vary."
+            len(names) > 0,
+            f"Nothing is left to learn in {table.source}. {' '.join(told[:3])} Give columns that vary.",
         )
         report = told[:TOLD] + [f"And {len(told) - TOLD} columns more."] * (len(told) > TOLD)
         return Encoded(np.stack(tokens, axis=1), cls(names, fields, constants), report="\n".join(report))
@@ -128,7 +129,7 @@ class Columns(Codec):
         return [list(row) for row in zip(*self._texts(tokens), strict=True)]
 
     def table(self, tokens: Tokens) -> dict[str, list[Any]]:
-        """Columns of Python values, constants included: numbers, texts, truth values, dates, None where one is missing."""
+        """Columns of Python values, constants included: numbers, texts, truth values and dates; None if missing."""
         columns = {
             name: field.values_of(texts)
             for name, field, texts in zip(self.names, self.fields, self._texts(tokens), strict=True)
@@ -160,6 +161,10 @@ class Columns(Codec):
             return self.fields[d].tokens(texts)
         except ValueError as error:
             raise ValueError(f"Column {self.names[d]!r} {error}") from None
+
+    def usual_known(self, length: int) -> str | None:
+        """Nothing, or any of the columns, so that samples of conditions are what the model was trained for."""
+        return "nothing@1+scattered" if length > 1 else None
 
     @classmethod
     def files(cls) -> Readers:
@@ -233,8 +238,11 @@ class Columns(Codec):
 
 
 class Completing(Columns):
-    """Writes samples of a condition. spans: by position, where numbers lie, in steps. texts: by position, what was given
-    in each row, or in all; None where nothing was."""
+    """Writes samples of a condition.
+
+    spans: by position, where numbers lie, in steps.
+    given_texts: by position, what was given in each row, or in all; None where nothing was.
+    """
 
     def __init__(
         self,

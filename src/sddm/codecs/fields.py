@@ -161,9 +161,8 @@ class Binned(Field):
         """The token of the first bin."""
         self.size = self.first + len(self.lows)
         self._low_ends, self._high_ends = np.array(self.lows, dtype=np.int64), np.array(self.highs, dtype=np.int64)
-        self._starts = (
-            self._low_ends[1:] - (self._low_ends[1:] - self._high_ends[:-1]) // 2
-        )  # what lies between goes to the nearer
+        gaps = self._low_ends[1:] - self._high_ends[:-1]
+        self._starts = self._low_ends[1:] - gaps // 2  # what lies between two bins goes to the nearer one
 
     @abstractmethod
     def steps(self, texts: Sequence[str]) -> Int64[np.ndarray, "rows"]:

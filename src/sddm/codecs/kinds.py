@@ -35,8 +35,8 @@ from sddm.formats.text import readable
 MAX_VALUES = 10_000
 """A column with more distinct values than this is a measurement or a label of rows, not a category."""
 MOST_BINS, ROWS_A_BIN, ROWS_A_VALUE = 64, 20, 5
-"""At most so many bins by quantiles, of about so many rows at least; a column with no more distinct values than bins has
-a bin for each, if there are so many rows a value on average."""
+"""There are at most so many bins by quantiles, of so many rows on average; a column with no more distinct values than
+that has a bin for each, if there are so many rows a value on average."""
 FEW_ROWS = 20
 """In fewer rows, values may all differ by chance, and no column is taken for an identifier."""
 UNIQUE, DENSE = 0.95, 1.1
@@ -88,7 +88,7 @@ class Found(NamedTuple):
 
 
 def chosen(kinds: str | Mapping[str, str] | None) -> dict[str, str]:
-    """The kinds of columns by their names, from "age=number,zip=category,id=drop", JSON, or the path of a .json file."""
+    """The kinds of columns by their names, from "age=number,id=drop", from JSON, or from the path of a .json file."""
     if isinstance(kinds, str):
         kinds = _from_text(kinds)
     found = dict(kinds or {})
@@ -295,7 +295,7 @@ def _check_not_mixed(name: str, texts: list[str]) -> None:
         if others and 2 * len(others) < len(texts):
             raise ValueError(
                 f"Column {name!r} has {len(texts) - len(others)} different {kind}s, but also {others[0]!r}. Correct "
-                f"that, empty the field if the {kind} is missing, or choose with --kinds {name}=category or {name}=drop."
+                f"it, or empty the field if the {kind} is missing, or choose --kinds {name}=category or {name}=drop."
             )
 
 

@@ -40,8 +40,8 @@ FURTHEST = 9 * 10**18
 
 @dataclass(frozen=True)
 class Wanted(Excerpt):
-    """Rows of a table, blank where something is generated, with the ranges of columns, and the codec that writes samples
-    of them: fields as they were given, and numbers inside their ranges.
+    """Rows of a table, blank where something is generated, with the ranges of columns, and the codec that writes
+    samples of them: fields as they were given, and numbers inside their ranges.
 
     >>> wanted = codec.where("age>=40", "sex=F")
     >>> tokens = model.sample(16, condition=wanted.condition)

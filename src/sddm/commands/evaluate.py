@@ -76,7 +76,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     if command.out is not None:
         runs.check_file_place(command.out)
     diffusion = runs.trained(command.run).to("cuda" if torch.cuda.is_available() else "cpu")
-    data = _data(command)
+    data = _data(command, diffusion)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
     rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
@@ -119,11 +119,11 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> l
     return compare(made, tokens, codec)
 
 
-def _data(command: EvaluateCommand) -> Dataset:
+def _data(command: EvaluateCommand, diffusion: Diffusion) -> Dataset:
     """Held-out rows of the run, or all rows of another file."""
     folder = Path(command.run)
     if command.data is not None:
-        return load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
+        return load(command.data, seed=command.seed + 1_000_000, like=diffusion.codec, **command.reading.given)
     if not (folder / runs.RUN_FILE).is_file():
         raise ValueError("data must be given with --data: this model does not know what was held out.")
     value = runs.recorded(folder)

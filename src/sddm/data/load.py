@@ -60,8 +60,8 @@ class Reading:
     grey: bool = False
     """Pictures: read them in grey."""
     kinds: str | None = None
-    """Tables: what columns are, where their values do not tell: age=number,zip=category,born=date:%d/%m/%Y,id=drop, with
-    * for all other columns, or a .json file with such an object."""
+    """Tables: what columns are, where their values do not tell: age=number,zip=category,born=date:%d/%m/%Y,id=drop,
+    with * for all other columns, or a .json file with such an object."""
     test: bool = False
     """CIFAR-10 from a folder or an archive: the pictures to test on, instead of those to train on."""
 
@@ -85,8 +85,9 @@ def load(
     rows: how many rows of a published set are taken.
     seed: draws the points of a toy and the rows of "alarm".
     like: the codec of other data, by which the columns of a table are read instead of by what is found in them.
-    options: those of `Reading`, such as `window`; `kinds` may be a dictionary. The rows of each file of a folder form a group; files that hold
-        variants of one tune form one together.
+    options: those of `Reading`, such as `window`; `kinds` may be a dictionary.
+
+    The rows of each file of a folder form a group; files that hold variants of one tune form one together.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
