@@ -28,7 +28,7 @@ PARTS: dict[str, type] = {
     "category": Category,
     "number": Number,
     "date": Date,
-    "constant": Constant,
+    "constant-column": Constant,
 }
 """What codecs are made of, by the names under which it is saved."""
 

@@ -78,7 +78,11 @@ class Columns(Codec):
     def _found_in(cls, table: Table, kinds: Mapping[str, str], like: Codec | None = None) -> Encoded:
         """The tokens of a table, by a codec that is found from it or by one that is known."""
         if isinstance(like, Columns):
-            return Encoded(like._tokens_of(table), like)
+            try:
+                return Encoded(like._tokens_of(table), like)
+            except ValueError as error:
+                source = f"{table.source!r} holds what the model was not trained on"
+                raise ValueError(f"{source}: {error} Name other data.") from error
         _checks.require(
             len(table.names) <= MAX_LENGTH,
             f"The table has {len(table.names)} columns, but at most {MAX_LENGTH} are possible. Drop some.",
