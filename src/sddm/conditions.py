@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from sddm import _checks
@@ -17,12 +19,16 @@ class Condition:
 
     Both have shape (dim,), the same for every sample, or (num, dim), one row a sample.
 
+    ranges: for every sample, the weight of each token at some positions, from 0 to 1, where they are not given. Samples
+        are then those of the model in proportion to the product of their weights: see `sddm.samplers.ranges`.
+
     >>> Condition.from_blanks(torch.tensor([3, 1, -1, -1, 4]))       # keep the ends, fill the hole
     >>> Condition.from_prefix(melody[:, :32], length=256)            # continue each melody
     """
 
     mask: Bool[Tensor, "*rows dim"]
     values: Int[Tensor, "*rows dim"]
+    ranges: Mapping[int, Float64[Tensor, "states"]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         mask, values = (_checks.tensor(self.mask, "condition mask"), _checks.tensor(self.values, "condition values"))
@@ -33,6 +39,13 @@ class Condition:
         _checks.boolean_mask(mask, values.shape, "condition mask")
         if values.dtype != torch.int64:
             raise TypeError(f"condition values must be of dtype torch.int64, but they are of {values.dtype}.")
+        for position, weights in self.ranges.items():
+            _checks.whole(position, "position of a range", 0, values.shape[-1] - 1)
+            weights = _checks.tensor(weights, f"range at position {position}")
+            _checks.require(
+                weights.ndim == 1 and bool(((weights >= 0) & (weights <= 1)).all()) and bool(weights.any()),
+                f"range at position {position} must hold a weight from 0 to 1 for each token, one of them above 0.",
+            )
 
     @classmethod
     def from_blanks(cls, values: Int[Tensor, "*rows dim"], blank: int = -1) -> Condition:
@@ -68,11 +81,14 @@ class Condition:
         if bool(clash.any()):
             where = int(clash.nonzero()[0][-1])
             raise ValueError(f"The two conditions clash: they give different tokens for position {where}. Drop one.")
-        return Condition(self.mask | other.mask, torch.where(self.mask, self.values, other.values))
+        ranges = {**self.ranges, **other.ranges}
+        for position in self.ranges.keys() & other.ranges.keys():
+            ranges[position] = self.ranges[position] * other.ranges[position]
+        return Condition(self.mask | other.mask, torch.where(self.mask, self.values, other.values), ranges)
 
     def rows(self, rows: slice) -> Condition:
         """The condition of some of the samples."""
-        return self if self.mask.ndim == 1 else Condition(self.mask[rows], self.values[rows])
+        return self if self.mask.ndim == 1 else Condition(self.mask[rows], self.values[rows], self.ranges)
 
     def for_samples(
         self, num: int, length: int, num_states: int
@@ -92,4 +108,14 @@ class Condition:
             f"condition values must be tokens from 0 to {num_states - 1} where they are given.",
         )
         values = self.values.clamp(0, num_states - 1)
+        for position, weights in self.ranges.items():
+            require(
+                len(weights) <= num_states,
+                f"range at position {position} has {len(weights)} weights, but there are {num_states} tokens.",
+            )
+            given = self.values[..., position][self.mask[..., position]]
+            require(
+                bool((F.pad(weights, (0, num_states - len(weights)))[given] > 0).all()),
+                f"condition gives a token at position {position} that its range there does not allow. Drop one.",
+            )
         return self.mask.expand(num, length), values.expand(num, length)

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int, UInt64
+from jaxtyping import Bool, Float, Float64, Int, Integer, UInt64
 from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22
@@ -24,6 +24,8 @@ IN_CACHE = 1 << 17
 """How many numbers of a shuffle are computed at once."""
 MIX = np.array([0x2545F4914F6CDD1D, 0x9B03738712FAD5C9], dtype=np.uint64)
 """Odd constants with irregular bits, which mix numbers with keys."""
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: its multiples are spread evenly."""
 DRAWN_AT_ONCE = 1 << 24
 """A shuffle of more numbers than this is computed, not drawn: it would take seconds and 8 bytes a number."""
 
@@ -131,6 +133,25 @@ class Shuffle:
             mixed >>= np.uint64(32)
             left, right = right, left ^ (mixed & low)
         return (left << bits) | right
+
+
+def uniforms_of(rows: Integer[np.ndarray, "num dim"]) -> Float64[np.ndarray, "num dim"]:
+    """A uniform in [0, 1) for each number, which follows from the numbers of its row, the row's place and its own.
+
+    By splitmix64, so that the same rows give the same uniforms, whoever asks.
+    """
+    places = np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * GOLDEN
+    keys = np.arange(len(rows), dtype=np.uint64) * GOLDEN
+    for d, place in enumerate(places):
+        keys = _split(keys ^ (rows[:, d].astype(np.uint64) + place))
+    return np.stack([_split(keys + place) >> np.uint64(11) for place in places], axis=1) * 2.0**-53
+
+
+def _split(numbers: UInt64[np.ndarray, "num"]) -> UInt64[np.ndarray, "num"]:
+    """The finaliser of splitmix64."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def draw_seeds(num: int, generator: torch.Generator | None) -> list[int]:

@@ -5,7 +5,9 @@ from sddm.codecs.characters import Characters
 from sddm.codecs.codes import Codes
 from sddm.codecs.columns import Columns
 from sddm.codecs.excerpt import BLANK, Excerpt
+from sddm.codecs.fields import Category, Date, Number
 from sddm.codecs.integers import Integers
+from sddm.codecs.kinds import Constant
 from sddm.codecs.notes import Notes
 from sddm.codecs.pixels import Pixels
 from sddm.codecs.points import GrayCode, Points
@@ -21,7 +23,13 @@ CODECS: dict[str, type[Codec]] = {
     "codes": Codes,
 }
 """The codecs by the names under which they are saved. What is listed here is read, written and saved."""
-PARTS: dict[str, type] = {"vqgan-sizes": VQGANSizes}
+PARTS: dict[str, type] = {
+    "vqgan-sizes": VQGANSizes,
+    "category": Category,
+    "number": Number,
+    "date": Date,
+    "constant-column": Constant,
+}
 """What codecs are made of, by the names under which it is saved."""
 
 
@@ -47,15 +55,19 @@ __all__ = [
     "MAX_LENGTH",
     "MAX_STATES",
     "PARTS",
+    "Category",
     "Characters",
     "Codec",
     "Codes",
     "Columns",
+    "Constant",
+    "Date",
     "Encoded",
     "Excerpt",
     "GrayCode",
     "Integers",
     "Notes",
+    "Number",
     "Pixels",
     "Points",
     "file_readers",

@@ -250,6 +250,10 @@ class Codec(Configurable, ABC):
         rows = self.kept(self.read_condition(path, length, **options), give, fill, keep_voice)
         return Excerpt(rows, rows)
 
+    def where(self, *tests: str, condition: str | Path | None = None) -> Excerpt:
+        """Samples whose columns pass tests, and of which the rows of a file are known."""
+        raise ValueError(f"where is for tables, but the data are {type(self).__name__.lower()}. Leave it out.")
+
     def shortened(self, row: list[int], length: int, name: str) -> list[int]:
         """The beginning of a condition that is longer than a sample, if it may be cut; `name` is that of its file."""
         return row

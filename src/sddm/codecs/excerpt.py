@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
 from sddm import _checks
@@ -22,11 +24,15 @@ class Excerpt:
     rows: the pieces as they are to be written, blank where something is generated.
     window: the part that the model completes: its own length, or shorter, if what it adds behind is not to be written.
     start: the position of the pieces at which the window begins.
+    ranges: at some positions, the weight of each token: see `Condition`.
+    codec: what writes the samples, if more is given than their tokens say, such as numbers.
     """
 
     rows: Int[Tensor, "num written"]
     window: Int[Tensor, "num seen"]
     start: int = 0
+    ranges: Mapping[int, Float64[Tensor, "states"]] = field(default_factory=dict)
+    codec: Any = None
 
     def known(self, length: int) -> Int[Tensor, "num {length}"]:
         """What the model is given."""

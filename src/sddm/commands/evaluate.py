@@ -95,7 +95,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
         if path is not None:
             runs.check_file_place(path)
     diffusion = runs.trained(command.run).to("cuda" if torch.cuda.is_available() else "cpu")
-    train, data = _data(command)
+    train, data = _data(command, diffusion)
     reported = None if command.report is None else _reported(command, diffusion, train, data)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
@@ -171,7 +171,7 @@ def _reported(command: EvaluateCommand, diffusion: Diffusion, train: Dataset | N
         len(data) >= LEAST_ROWS,
         f"A report needs at least {LEAST_ROWS} held-out rows, but there are {len(data)}. Name more data with --data.",
     )
-    return _Reported(codec, _taken(train, slice(COMPARED // data.length), diffusion), target)
+    return _Reported(codec, translated(train, slice(COMPARED // data.length), diffusion), target)
 
 
 def _report(command: EvaluateCommand, reported: _Reported, made: Tokens, held_out: Tokens) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _report(command: EvaluateCommand, reported: _Reported, made: Tokens, held_ou
     return found.saved()
 
 
-def _data(command: EvaluateCommand) -> tuple[Dataset | None, Dataset]:
+def _data(command: EvaluateCommand, diffusion: Diffusion) -> tuple[Dataset | None, Dataset]:
     """The training rows of the run, where they are needed, and its held-out rows or all rows of another file."""
     folder, train = Path(command.run), None
     if (folder / runs.RUN_FILE).is_file() and (command.data is None or command.report is not None):
@@ -201,7 +201,7 @@ def _data(command: EvaluateCommand) -> tuple[Dataset | None, Dataset]:
     elif command.data is None:
         raise ValueError("data must be given with --data: this model does not know what was held out.")
     if command.data is not None:
-        data = load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
+        data = load(command.data, seed=command.seed + 1_000_000, like=diffusion.codec, **command.reading.given)
     return train, data
 
 

@@ -13,6 +13,8 @@ import tyro
 
 from sddm import __version__, _checks, _files
 from sddm._pretrained import load_weights
+from sddm.codecs.columns import TABLES
+from sddm.codecs.kinds import EVERY
 from sddm.data import Dataset, Reading
 from sddm.diffusion import Diffusion
 from sddm.errors import BadCheckpointError
@@ -89,9 +91,13 @@ def recorded(folder: Path, kind: type[Result] = Diffusion) -> dict[str, Any]:
 
 
 def reading(options: dict[str, Any]) -> Reading:
-    """How the data of a run were read, from its options; older versions kept `window` and `key` among them."""
+    """How the data of a run were read, from its options; older versions kept `window` and `key` among them, and took
+    all columns of tables for categories."""
     older = {name: options[name] for name in ("window", "key") if name in options}
-    return Reading(**options.get("reading", older))
+    read = dict(options.get("reading", older))
+    if "kinds" not in read and Path(options["data"]).suffix.lower() in TABLES:
+        read["kinds"] = f"{EVERY}=category"
+    return Reading(**read)
 
 
 def check_same(folder: Path, fingerprint: str, data: Dataset, made: Result, training: RunConfig) -> None:

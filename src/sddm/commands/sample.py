@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from tqdm import tqdm
 
 from sddm import _checks, _files
-from sddm.codecs import MAX_LENGTH, Codec, Excerpt
+from sddm.codecs import BLANK, MAX_LENGTH, Codec, Excerpt
 from sddm.commands import runs
 from sddm.commands.parts import Parts
 from sddm.commands.runs import Flat
@@ -50,13 +50,17 @@ class SampleCommand:
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run or of a saved model, or a repository of the hub."""
     num: int | None = None
-    """How many samples: 16, or 1 for a file that holds one sample (.mid), unless given."""
+    """How many samples. Unless given, one for each row of the condition if it has several; else 16, or 1 for a file
+    that holds one sample (.mid)."""
     seed: int = 0
     """Seed of the samples."""
     condition: Path | None = None
     """A file with what is known of the samples and blanks elsewhere: one row for all samples, or a row for each. Blank
     is -1 in arrays, '_' in lines of text, an empty field in tables, a fully transparent pixel in pictures. Or a MIDI
     file, of which --give, --fill and --keep-voice say what is kept."""
+    where: tuple[str, ...] = ()
+    """Tables: what columns shall be, each in quotes: "age>=40" "sex=F" "town in Bern|Basel" "income missing" "income
+    not missing"; also <, <=, > and !=."""
     give: int | None = None
     """Music: keep the first so many steps of the condition, and generate what follows."""
     fill: str | None = None
@@ -114,6 +118,7 @@ class SampleCommand:
             "first_order is for guidance by a classifier. Name its folder with --classifier.",
         )
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
+        _checks.require(self.prefix is None or not self.where, "Give --where or --prefix, not both.")
         kept = [name for name in ("give", "fill", "keep_voice", "track") if getattr(self, name) is not None]
         _checks.require(
             self.condition is not None or not kept,
@@ -131,11 +136,14 @@ def run(command: SampleCommand) -> None:
     codec = codec_of(diffusion)
     wish = wished(command, diffusion)
     length = chosen_length(diffusion, command.length)
+    excerpt = _excerpt(command, codec, length)
     if command.num is None:
         alone = command.out is not None and command.out.suffix.lower() in codec.single
-        command = replace(command, num=1 if alone else FEW)
-    excerpt = _excerpt(command, codec, length)
-    condition = None if excerpt is None else _condition(command, diffusion, excerpt.known(length))
+        rows = 1 if excerpt is None else len(excerpt.rows)
+        command = replace(command, num=rows if rows > 1 else 1 if alone else FEW)
+    condition = None if excerpt is None else _condition(command, diffusion, excerpt, length)
+    if excerpt is not None and excerpt.codec is not None:
+        codec = excerpt.codec
     _checks.require(
         command.out is not None or codec.text_ending is not None,
         f"Samples of this model are not text. Name a file for them with --out, such as samples{codec.default_ending}.",
@@ -212,6 +220,7 @@ def _job(command: SampleCommand, diffusion: Diffusion, condition: Condition | No
         tensors |= {f"classifier.{name}": value for name, value in wish.classifier.state_dict().items()}
     if condition is not None:
         tensors |= {"condition.mask": condition.mask, "condition.values": condition.values}
+        tensors |= {f"condition.range.{position}": weights for position, weights in condition.ranges.items()}
     return _files.digest([options, diffusion.config(), *wish.configs], tensors)
 
 
@@ -248,6 +257,9 @@ def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | Non
     """What is known of the samples, if anything is."""
     if command.condition is not None:
         readable(command.condition, "Name a file with what is known of the samples.")
+    if command.where:
+        return codec.where(*command.where, condition=command.condition)
+    if command.condition is not None:
         options: dict[str, Any] = {} if command.track is None else {"track": command.track}
         rules = command.give, command.fill, command.keep_voice
         return codec.excerpt(command.condition, length, *rules, **options)
@@ -257,10 +269,12 @@ def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | Non
     return Excerpt(known, known)
 
 
-def _condition(command: SampleCommand, diffusion: Diffusion, known: Tensor) -> Condition:
+def _condition(command: SampleCommand, diffusion: Diffusion, excerpt: Excerpt, length: int) -> Condition:
     """What the model is given: the same for all samples, or a row for each."""
-    condition = Condition.from_blanks(known[0] if known.shape[0] == 1 else known)
-    condition.for_samples(command.many, known.shape[1], diffusion.process.num_states)
+    known = excerpt.known(length)
+    known = known[0] if known.shape[0] == 1 else known
+    condition = Condition(known != BLANK, known, excerpt.ranges)
+    condition.for_samples(command.many, length, diffusion.process.num_states)
     return condition
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 import torch
 
 from sddm import _checks
-from sddm.codecs import Encoded, Points, file_readers, folder_readers
+from sddm.codecs import Codec, Encoded, Points, file_readers, folder_readers
+from sddm.codecs.kinds import chosen
 from sddm.data.cifar import official_cifar10
 from sddm.data.codes import is_codes, read_codes
 from sddm.data.dataset import Dataset
@@ -57,8 +59,15 @@ class Reading:
     """Pictures: how many values a channel of a pixel has; 256 unless given."""
     grey: bool = False
     """Pictures: read them in grey."""
+    kinds: str | None = None
+    """Tables: what columns are, where their values do not tell: age=number,zip=category,born=date:%d/%m/%Y,id=drop,
+    with * for all other columns, or a .json file with such an object."""
     test: bool = False
     """CIFAR-10 from a folder or an archive: the pictures to test on, instead of those to train on."""
+
+    def __post_init__(self) -> None:
+        if self.kinds is not None:  # as it is now, whatever becomes of the file
+            object.__setattr__(self, "kinds", json.dumps(chosen(self.kinds)))
 
     @property
     def given(self) -> dict[str, Any]:
@@ -67,23 +76,32 @@ class Reading:
         return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
-def load(source: str | Path, *, rows: int | None = None, seed: int = 0, **options: Any) -> Dataset:
+def load(
+    source: str | Path, *, rows: int | None = None, seed: int = 0, like: Codec | None = None, **options: Any
+) -> Dataset:
     """Read a file or the files of a folder, draw points from the toy of that name, or fetch the published set of that
     name (unless there is a file or a folder of that name).
 
     rows: how many rows of a published set are taken.
     seed: draws the points of a toy and the rows of a Bayesian network such as "alarm".
-    options: those of `Reading`, such as `window`. The rows of each file of a folder form a group; files that hold
-        variants of one tune form one together.
+    like: the codec of other data, by which the columns of a table are read instead of by what is found in them.
+    options: those of `Reading`, such as `window`; `kinds` may be a dictionary.
+
+    The rows of each file of a folder form a group; files that hold variants of one tune form one together.
 
     >>> load("checkerboard")
     >>> load("shakespeare.txt", window=256)
     >>> load("molecules", rows=200_000)
+    >>> load("people.csv", kinds={"zip": "category", "id": "drop"})
     """
     if not isinstance(source, (str, Path)):
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
     read = _reader(Path(source), seed)
+    if isinstance(options.get("kinds"), Mapping):
+        options["kinds"] = json.dumps(dict(options["kinds"]))
     options = Reading(**options).given | ({} if rows is None else {"rows": rows})
+    if like is not None and _takes(read, "like"):
+        options["like"] = like
     readers = {**file_readers(), **folder_readers()}
     for name, value in options.items():
         endings = ", ".join(ending for ending, reader in readers.items() if _takes(reader, name))

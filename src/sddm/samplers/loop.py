@@ -21,6 +21,7 @@ from sddm.samplers.corrector import Correction
 from sddm.samplers.ends import finish, start, with_settled
 from sddm.samplers.grids import Grid, uniform_in_share
 from sddm.samplers.plan import Plan, planned
+from sddm.samplers.ranges import with_ranges
 from sddm.samplers.steps import OwnStart, ReverseStep
 from sddm.shapes import Tokens
 
@@ -94,7 +95,7 @@ def sample(
     sampler: a reverse step. By default InOrder() for an ordered model, otherwise Analytical() where the model or the
         process allows it, otherwise Euler().
     corrector: Corrector() or Informed(), run after every step, at the time to which the step leads.
-    condition: positions whose tokens are known. They keep them.
+    condition: positions whose tokens are known, and keep them, and positions that shall lie in ranges.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
     grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
     length: the number of positions, for a model that takes any.
@@ -156,6 +157,8 @@ def sample(
 def reverse(plan: Plan, query: Query, seeds: Sequence[int], between: Between | None = None) -> Iterator[Query]:
     """The samples of a batch at each of the times. `between` may exchange them after each step."""
     diffusion, randomness = plan.diffusion, StreamPerSample(seeds)
+    if plan.ranges:
+        query = with_ranges(diffusion, query, plan.ranges, randomness)
     begin = plan.step.start if isinstance(plan.step, OwnStart) else start
     query = query.holding(begin(diffusion, query, randomness))._replace(memory={})
     yield query

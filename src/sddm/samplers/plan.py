@@ -17,6 +17,7 @@ from sddm.query import Query
 from sddm.samplers.corrector import Correction
 from sddm.samplers.grids import Grid, check_grid, uniform_in_share
 from sddm.samplers.in_order import InOrder
+from sddm.samplers.ranges import Ranges, check_ranges
 from sddm.samplers.steps import Analytical, Euler, OwnStart, ReverseStep, can_be_analytical
 
 BATCH_ELEMENTS = 1 << 24
@@ -37,6 +38,8 @@ class Plan:
     times: Tensor
     step: ReverseStep
     corrector: Correction | None
+    ranges: Ranges
+    """Positions that are drawn first, from the tokens that a condition allows."""
 
     @property
     def num_steps(self) -> int:
@@ -88,7 +91,9 @@ def planned(
     times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
     times = check_grid(times)
     query = _first_query(diffusion, num, length, condition, labels, padding)
-    return Plan(diffusion, query, times, step, corrector)
+    ranges = {} if condition is None else condition.ranges
+    check_ranges(diffusion, ranges)
+    return Plan(diffusion, query, times, step, corrector, ranges)
 
 
 def _first_query(

@@ -88,10 +88,10 @@ class TrainingConfig(RunConfig):
     ema_share: float = 0.1
     """The average covers at most about this share of the steps so far; larger values, up to 0.5, remove more noise."""
     known: str | None = None
-    """What is known of each row, so that the model learns the rest given that: nothing (the default, except for music,
-    where it is a mixture with prefix and spans), prefix (:32 fixes its length, :8:64 its range), spans (:5 pieces,
-    every other one known), scattered (:0.3 of the positions), mask:0-31,48. Several are a mixture:
-    nothing@2+prefix+spans, where nothing counts twice."""
+    """What is known of each row, so that the model learns the rest given that: nothing (the default, except for tables,
+    where it is a mixture with scattered, and music, where it is one with prefix and spans), prefix (:32 fixes its
+    length, :8:64 its range), spans (:5 pieces, every other one known), scattered (:0.3 of the positions), mask:0-31,48.
+    Several are a mixture: nothing@2+prefix+spans, where nothing counts twice."""
     transpose: int = 0
     """Music: in training, each row is moved up or down by a random number of semitones, at most this many."""
     loss: LossName | None = None
