@@ -84,8 +84,11 @@ class Board:
     def __init__(self, folder, purge_step):
         self.written.append(("opened", folder, purge_step))
 
-    def add_scalar(self, name, value, step):
-        self.written.append((name, step))
+    def add_scalar(self, name, value, global_step):
+        self.written.append((name, global_step))
+
+    def flush(self):
+        pass
 
     def close(self):
         self.written.append("closed")

@@ -47,7 +47,7 @@ class Columns(Codec):
             raise ValueError(f"values must hold rows of {len(self.names)} fields, but they hold {len(columns)}.")
         for d, column in enumerate(columns):
             for value in set(column):  # tables are long: check each value once, not in every row
-                self._token(d, value)
+                self.token(d, value)
         tokens = [[known[value] for value in column] for known, column in zip(self._tokens, columns, strict=True)]
         return torch.tensor(tokens).T.contiguous()
 
@@ -94,10 +94,11 @@ class Columns(Codec):
         for target, row in zip(known, rows, strict=True):
             for d, field in zip(places, row, strict=True):
                 blank = field == "" or (field == "?" and field not in self._tokens[d])
-                target[d] = BLANK if blank else self._token(d, field)
+                target[d] = BLANK if blank else self.token(d, field)
         return known
 
-    def _token(self, d: int, text: str) -> int:
+    def token(self, d: int, text: str) -> int:
+        """The token of a value of column d."""
         if text not in self._tokens[d]:
             raise ValueError(f"Column {self.names[d]!r} has no value {text!r}. Its values are {shown(self.values[d])}.")
         return self._tokens[d][text]
