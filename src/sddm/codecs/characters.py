@@ -108,12 +108,16 @@ class Characters(Codec):
 
     def condition_readers(self) -> ConditionReaders:
         def from_text(path: Path) -> list[list[int]]:
-            return [self._known(line, str(path), self.blank) for line in read_lines(path)]
+            return [self.known(line, str(path)) for line in read_lines(path)]
 
         return {".txt": from_text, **super().condition_readers()}
 
     def read_prefix(self, text: str, length: int) -> Tokens:
         return beginning(self._known(text, "prefix", None), length)
+
+    def known(self, line: str, source: str) -> list[int]:
+        """The tokens of a line in which some characters may be unknown."""
+        return self._known(line, source, self.blank)
 
     def _known(self, line: str, source: str, blank: str | None) -> list[int]:
         tokens = {character: token for token, character in enumerate(self.alphabet)} | ({blank: BLANK} if blank else {})
