@@ -10,7 +10,9 @@ import torch
 from sddm import _checks
 from sddm._checks import shown
 from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.characters import Characters
 from sddm.codecs.excerpt import BLANK
+from sddm.formats.records import TEXT, as_lines, as_rows, read_jsonl, write_jsonl
 from sddm.formats.tables import Rows, categories, read_csv, read_parquet, write_csv, write_parquet
 
 
@@ -61,7 +63,18 @@ class Columns(Codec):
             codec = cls(names, categories(names, rows))
             return Encoded(codec.encode(rows), codec)
 
-        return {".csv": lambda path: encoded(*read_csv(path)), ".parquet": lambda path: encoded(*read_parquet(path))}
+        def objects(path: Path) -> Encoded:
+            names, rows = read_jsonl(path)
+            if names == [TEXT]:
+                return Characters.of_rows(as_lines(rows, path), repr(str(path)))
+            return encoded(names, as_rows(rows))
+
+        return {
+            ".csv": lambda path: encoded(*read_csv(path)),
+            ".parquet": lambda path: encoded(*read_parquet(path)),
+            ".tsv": lambda path: encoded(*read_csv(path)),
+            ".jsonl": objects,
+        }
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         _checks.require(
@@ -75,15 +88,17 @@ class Columns(Codec):
         return {
             ".csv": lambda tokens, path: write_csv(self.names, self.decode(tokens), path),
             ".parquet": lambda tokens, path: write_parquet(self.names, self.decode(tokens), path),
+            ".tsv": lambda tokens, path: write_csv(self.names, self.decode(tokens), path),
+            ".jsonl": lambda tokens, path: write_jsonl(self.names, self.decode(tokens), path),
             **super().writers(),
         }
 
     def condition_readers(self) -> ConditionReaders:
-        return {".csv": self._known, **super().condition_readers()}
+        return {**dict.fromkeys((".csv", ".tsv", ".jsonl"), self._known), **super().condition_readers()}
 
     def _known(self, path: Path) -> list[list[int]]:
         """Some of the columns, in any order; an empty field is a blank, and so is '?' where it is not a value."""
-        names, rows = read_csv(path)
+        names, rows = read_csv(path) if path.suffix.lower() != ".jsonl" else _records(path)
         for name in names:
             _checks.require(
                 name in self.names,
@@ -102,3 +117,8 @@ class Columns(Codec):
         if text not in self._tokens[d]:
             raise ValueError(f"Column {self.names[d]!r} has no value {text!r}. Its values are {shown(self.values[d])}.")
         return self._tokens[d][text]
+
+
+def _records(path: Path) -> tuple[list[str], Rows]:
+    names, rows = read_jsonl(path)
+    return names, as_rows(rows)

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from sddm import _checks, _files
 from sddm.codecs import MAX_LENGTH, Codec, Excerpt
 from sddm.commands import runs
+from sddm.commands.lines import Lines
 from sddm.commands.parts import Parts
 from sddm.commands.runs import Flat
 from sddm.conditions import Condition
@@ -195,10 +196,12 @@ def _generate(
     seeds = draw_seeds(command.many, torch.Generator().manual_seed(command.seed))
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
+    told = Lines(sum(rows.stop - rows.start for rows in mine), hidden=quiet or sys.stderr.isatty())
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
-        if parts.read(rows) is not None:
+        num, found = rows.stop - rows.start, parts.read(rows) is not None
+        if found:
+            told.add(num, found)
             continue
-        num = rows.stop - rows.start
         tokens = command.sampling.sample(
             diffusion,
             num,
@@ -206,9 +209,11 @@ def _generate(
             length=command.length,
             labels=None if label is None else torch.full((num,), label),
             seeds=seeds[rows],
+            callback=told,
             progress=None if alone and not quiet else False,
         )
         parts.write(rows, tokens.cpu())
+        told.add(num)
 
 
 def _label(command: SampleCommand, diffusion: Diffusion) -> int | None:

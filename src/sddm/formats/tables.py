@@ -17,12 +17,16 @@ from sddm.formats.text import read_text
 MAX_VALUES = 10_000
 """A column with more distinct values than this is a measurement or a label of rows, not a category."""
 
+TAB = "\t"
+
 Rows = list[list[str]]
 
 
 def read_csv(path: Path) -> tuple[list[str], Rows]:
-    """The header and the rows of a comma-separated file; empty lines are dropped."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    """The header and the rows of a comma-separated file, or of a tab-separated one (.tsv); empty lines are dropped."""
+    between = _delimiter(path)
+    separators = "tabs" if between == TAB else "commas"
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True, delimiter=between)
     try:
         # The reader counts physical lines, also within quoted fields: that is what an editor shows.
         lines = [(reader.line_num, fields) for fields in reader if fields]
@@ -33,8 +37,9 @@ def read_csv(path: Path) -> tuple[list[str], Rows]:
     _checks.require(len(lines) > 0, f"{str(path)!r} holds empty lines only. Give a header and rows.")
     names = lines[0][1]
     _checks.require(
-        len(names) > 1 or not set(names[0]) & set(";\t|"),
-        f"The header of {str(path)!r} is one column, {names[0]!r}, which looks like several. Separate them by commas.",
+        len(names) > 1 or not set(names[0]) & (set(",;\t|") - {between}),
+        f"The header of {str(path)!r} is one column, {names[0]!r}, which looks like several. Separate them by "
+        f"{separators}.",
     )
     rows = [fields for _, fields in lines[1:]]
     _check(names, rows, path)
@@ -42,7 +47,7 @@ def read_csv(path: Path) -> tuple[list[str], Rows]:
         if len(fields) != len(names):
             raise ValueError(
                 f"Line {number} of {str(path)!r} has {len(fields)} field{'s' * (len(fields) != 1)}, "
-                f"but the header has {len(names)}. Correct the line, or quote fields that hold commas."
+                f"but the header has {len(names)}. Correct the line, or quote fields that hold {separators}."
             )
     return names, rows
 
@@ -72,9 +77,13 @@ def read_parquet(path: Path) -> tuple[list[str], Rows]:
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(_UnixLines(file))
+        writer = csv.writer(_UnixLines(file), delimiter=_delimiter(path))
         writer.writerow(names)
         writer.writerows(rows)
+
+
+def _delimiter(path: Path) -> str:
+    return TAB if path.suffix.lower() == ".tsv" else ","
 
 
 class _UnixLines:
