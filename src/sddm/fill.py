@@ -153,7 +153,7 @@ def of_array(array: np.ndarray | Tensor, codec: Codec, length: int | None) -> Ga
     return Gaps(tokens, restored)
 
 
-def of_list(rows: Sequence[Any], codec: Codec, length: int | None) -> Gaps:
+def of_list(rows: list[Any] | tuple[Any, ...], codec: Codec, length: int | None) -> Gaps:
     """Strings, or rows of numbers with None in the gaps; one row stands for itself."""
     _checks.require(len(rows) > 0, "data is empty. Give at least one row.")
     if any(isinstance(row, str) for row in rows):
@@ -185,7 +185,7 @@ def of_list(rows: Sequence[Any], codec: Codec, length: int | None) -> Gaps:
     )
     tokens = _tokens(values, codec, length)
 
-    def restored(made: Tokens) -> Sequence[Any]:
+    def restored(made: Tokens) -> Any:
         full = codec.decode(made).tolist()
         return type(rows)(
             type(row)(new if old is None else old for old, new in zip(row, numbers, strict=False))

@@ -91,8 +91,8 @@ def text_of(value: Any, name: str) -> str:
         return str(int(value))
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
-    plain = {type(value).__str__, type(value).__repr__} == {object.__str__, object.__repr__}
-    if hasattr(value, "__len__") or plain:
+    kind: Any = type(value)
+    if hasattr(value, "__len__") or (kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__):
         raise TypeError(
             f"Column {name!r} holds a {type(value).__name__}, but a table has one number, text or date in each place. "
             "Drop the column, or turn its values into text."

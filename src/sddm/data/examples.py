@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from itertools import islice
 from typing import Any
 
@@ -44,7 +44,8 @@ def of_torch(dataset: TorchDataset[Any], num_states: int | None = None) -> Encod
     """A Dataset of torch, whose examples are rows, or pairs of a row and a label."""
     if isinstance(dataset, IterableDataset):
         return _of_examples(dataset, num_states)
-    _checks.require(hasattr(dataset, "__len__"), "data is a Dataset of torch without a length. Give it __len__.")
+    if not isinstance(dataset, Sized):
+        raise TypeError("data is a Dataset of torch without a length. Give it a method __len__.")
     return _of_examples((dataset[place] for place in range(len(dataset))), num_states)
 
 

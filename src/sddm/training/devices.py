@@ -69,8 +69,9 @@ def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
             action()
         except Exception as error:
             failure = [error]
-    if (error := from_main(processes, failure[0])) is not None:
-        raise error
+    told = from_main(processes, failure[0])
+    if told is not None:
+        raise told
 
 
 def from_main(processes: Accelerator, value: Any) -> Any:
