@@ -70,6 +70,15 @@ def test_every_extension_of_the_guide_works_and_can_be_saved(tmp_path, monkeypat
     assert names["gc_gap"](names["real"], names["real"], names["dna"].codec) == 0
 
 
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_guide_to_python_fits_samples_and_fills_what_it_shows():
+    names = run_blocks("docs/python.md")
+    assert [step for step, _ in names["told"]] == [10, 20, 20]
+    assert len(names["ways"]) == 5
+    assert names["whole"].index.tolist() == ["x", "y"]
+    assert names["whole"]["colour"].notna().all()
+
+
 def test_every_model_of_the_guide_can_be_built():
     run_blocks("docs/models.md")
 

@@ -15,7 +15,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Union, get_type_hints
 
 import tyro
 from tyro import _errors as errors  # why a command line was refused, as data; else it could only be printed
@@ -47,6 +47,12 @@ RESUMED = ("train", "train-tokenizer", "train-classifier")
 USAGE = "usage: sddm COMMAND [OPTIONS]      (sddm COMMAND --help explains its options; sddm --version)\n\n" + "\n".join(
     f"  {name:17s}{purpose}" for name, (_, _, purpose) in COMMANDS.items()
 )
+CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+COMPLETION = "--tyro-print-completion"
+"""Prints the script by which a shell completes our commands and options."""
+SHELLS = ("bash", "zsh", "fish")
+EXCLUSIVE = (("--steps", "--minutes"),)
+"""Options of which a command takes one."""
 DEBUG = "--debug"
 NO_READER = 128 + signal.SIGPIPE
 """The exit code of a command whose output goes into a pipe that was closed."""
@@ -91,6 +97,9 @@ def _run(given: list[str]) -> None:
     if given[0] == "--version":
         print(f"sddm {__version__}")
         return
+    if given[0] == COMPLETION:
+        _print_completion(given[1:])
+        return
     name, rest = given[0], given[1:]
     if name not in COMMANDS:
         raise ValueError(f"There is no command {name!r}. The commands are: {', '.join(COMMANDS)}.")
@@ -101,8 +110,11 @@ def _run(given: list[str]) -> None:
 
 
 def _parse(name: str, options: Any, rest: list[str]) -> Any:
+    named = {part.split("=", 1)[0] for part in rest}
+    for one in EXCLUSIVE:
+        if named.issuperset(one):
+            raise ValueError(f"Give {' or '.join(one)}, not both.")
     default = _resumed(name, rest) if name in RESUMED and "--resume" in rest else tyro.MISSING_NONPROP
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
     def refuse(event: errors.ParseErrorEvent) -> None:
         if isinstance(event, errors.InstantiationFailure) and event.argument is None:  # a check of our own
@@ -111,10 +123,24 @@ def _parse(name: str, options: Any, rest: list[str]) -> Any:
 
     try:
         with errors.on_parse_error(refuse):
-            return tyro.cli(options, prog=f"sddm {name}", args=rest, default=default, config=config)
+            return tyro.cli(options, prog=f"sddm {name}", args=rest, default=default, config=CONFIG)
     except SystemExit:  # after --help
         sys.stdout.flush()
         raise
+
+
+def _print_completion(shell: list[str]) -> None:
+    """The script for one shell, of all commands."""
+    if len(shell) != 1 or shell[0] not in SHELLS:
+        raise ValueError(f"{COMPLETION} needs the name of a shell after it: {', '.join(SHELLS)}.")
+    kinds: Any = tuple(
+        Annotated[getattr(importlib.import_module(place), options), tyro.conf.subcommand(name, description=purpose)]
+        for name, (place, options, purpose) in COMMANDS.items()
+    )
+    try:
+        tyro.cli(Union[kinds], prog="sddm", args=[COMPLETION, *shell], config=CONFIG)  # noqa: UP007
+    finally:
+        sys.stdout.flush()
 
 
 def _reason(event: errors.ParseErrorEvent, options: Any) -> str:

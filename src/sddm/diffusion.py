@@ -129,6 +129,19 @@ class Diffusion(nn.Module):
             options["generator"] = torch.Generator().manual_seed(_checks.whole(seed, "seed", 0))
         return sample(self, num, **options)
 
+    def fill(self, data: Any, num: int = 1, *, seed: int | None = None, **options: Any) -> Any:
+        """The same object with its gaps filled; a list of `num` such objects if more than one is asked for.
+
+        data: an array or a tensor with -1 in its gaps, lists with None, strings with "_", or a DataFrame of pandas or
+            polars in which values are missing; what is not a gap, and the kind and the types, are kept.
+        options: those of `sddm.sample`; labels are one for each row.
+
+        >>> model.fill(torch.tensor([[3, 1, -1, -1, 4]]), seed=0)
+        """
+        from sddm.fill import fill
+
+        return fill(self, data, num, seed=seed, **options)
+
     def bound(self, x0: Int[Tensor, "batch dim"], num_times: int = 128, **options: Any) -> sddm.likelihood.Bound:
         """An upper bound on -log p(x_0) of each row in nats; `sddm.likelihood.bound` explains the arguments."""
         from sddm.likelihood import bound

@@ -15,6 +15,9 @@ r"""Failures that end a command, each with its exit code. (Bad arguments and bad
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 BAD_USAGE = 2
 BAD_FILE_SYSTEM = 4
 
@@ -42,8 +45,8 @@ class BusyError(RunError):
 
 
 class StoppedError(RunError):
-    """A signal asked the run to stop."""
+    """A signal asked the run to stop. `so_far` gives what training would return, as it is after the last step."""
 
-    def __init__(self, message: str, signal: int) -> None:
+    def __init__(self, message: str, signal: int, so_far: Callable[[], Any] | None = None) -> None:
         super().__init__(message)
-        self.signal, self.exit_code = signal, 128 + signal
+        self.signal, self.exit_code, self.so_far = signal, 128 + signal, so_far

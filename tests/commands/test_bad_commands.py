@@ -48,6 +48,18 @@ TEXTS = {
     "quote.csv": 'a,b\n"x,1\n',
     "semicolons.csv": "a;b\n1;2\n",
     "narrow.csv": "colour\nred\nblue\n",
+    "ragged.tsv": "a\tb\n1\t2\n1\n",
+    "commas.tsv": "a,b\n1,2\n",
+    "broken.jsonl": '{"a": 1}\n{"a": \n',
+    "list.jsonl": "[1, 2]\n",
+    "keys.jsonl": '{"a": 1}\n{"b": 1}\n',
+    "nested.jsonl": '{"a": [1]}\n',
+    "no-text.jsonl": '{"text": "ab"}\n{"text": null}\n',
+    "headless.fasta": "ACGT\n",
+    "hollow.fasta": ">a\nACGT\n>b\n",
+    "good.fasta": ">a\nACGT\n>b\nAC\n",
+    "header.smi": "SMILES name\n",
+    "swapped.csv": "size,colour\n1,red\n2,blue\n",
     "taste.csv": "taste\nsweet\n",
     "green.csv": "colour,size\ngreen,1\nred,2\n",
     "damaged.parquet": "PAR1 and then nothing",
@@ -123,6 +135,8 @@ COMMANDS = [
     ),
     row("unknown grid", "sample run --grid cosine", r"Choose one of log-share, pilot, share, tauldr, time\."),
     row("demo of no density", "demo --density torus", r"'torus' is not a density\. Choose one of 2spirals, 8gauss"),
+    row("completion of no shell", "--tyro-print-completion", r"needs the name of a shell after it: bash, zsh, fish\."),
+    row("completion of another", "--tyro-print-completion csh", r"needs the name of a shell after it"),
     row("demo of few samples", "demo --samples 3", r"samples must be at least 4, but it is 3"),
     row("demo of no steps", "demo --steps 0", r"steps must be at least 1, but it is 0"),
     row("demo without sampling", "demo --sampling-steps 0", r"sampling_steps must be at least 1"),
@@ -133,7 +147,9 @@ DATA = [
     row("missing file", "train --data nowhere.txt", r"There is no file 'nowhere\.txt'\. The toys are 2spirals"),
     row("name too long", f"train --data {LONG}.txt", r"cannot be read \(File name too long\)\. Check its name"),
     row("a folder", "train --data run", r"'run' is a directory\. Give the path of a file"),
-    row("unknown ending", "train --data letter.docx", r"files that end in \.npy, \.npz, \.txt, \.csv, \.parquet"),
+    row(
+        "unknown ending", "train --data letter.docx", r"files that end in \.npy, \.npz, \.txt, \.smi, \.fasta, \.csv, "
+    ),
     row("empty file", "train --data empty.txt", r"'empty\.txt' is empty\. Give a file that holds data"),
     row("empty lines", "train --data blank.txt", r"holds empty lines only\. Give at least one line"),
     row("one character", "train --data same.txt", r"one character only, 'a'.* Give another text"),
@@ -145,6 +161,21 @@ DATA = [
     row("header only", "train --data header.csv", r"a header but no rows\. Give at least one row"),
     row("a name twice", "train --data twice.csv", r"the name 'a' twice\. Names must differ"),
     row("open quote", "train --data quote.csv", r"not valid csv near line 2.* Check the quotes"),
+    row("ragged tabs", "train --data ragged.tsv", r"1 field, but the header has 2\. .* fields that hold tabs"),
+    row("commas for tabs", "train --data commas.tsv", r"looks like several\. Separate them by tabs"),
+    row("no JSON", "train --data broken.jsonl", r"Line 2 .* is not JSON\. Write an object a line"),
+    row("no object", "train --data list.jsonl", r"Line 1 .* is no object with keys and values"),
+    row(
+        "other keys", "train --data keys.jsonl", r"Line 2 .* has the keys 'b', but the first has 'a'\. Give all objects"
+    ),
+    row("nested objects", "train --data nested.jsonl", r"Line 1 .* holds 1 under 'a', but a table has one number"),
+    row("no text", "train --data no-text.jsonl", r"Line 2 .* has no text\. Leave it out"),
+    row("no header", "train --data headless.fasta", r"begins with 'ACGT', but a sequence needs a header, '>name'"),
+    row("no sequence", "train --data hollow.fasta", r"Sequence 2 .* is empty\. Leave it out"),
+    row(
+        "a window too long", "train --data good.fasta --window 9", r"window is 9, but the longest sequence .* has 4 let"
+    ),
+    row("no molecules", "train --data header.smi", r"holds no molecules\. Give one a line"),
     row("semicolons", "train --data semicolons.csv", r"looks like several\. Separate them by commas"),
     row("a hundred thousand columns", "train --data wide.csv", r"has 100000 columns, but at most 65536 .* Drop some"),
     row("a million positions", "train --data wide.npy", r"has 1000000 positions .* Cut the samples"),
@@ -169,12 +200,12 @@ DATA = [
     row(
         "window of no text",
         "train --data whole.npy --window 4",
-        r"only \.txt, \.mid, .* and moby-dick, melodies, chorales take",
+        r"only \.txt, \.fasta, \.mid, .* and moby-dick, melodies, chorales take",
     ),
     row(
         "window of a toy",
         "train --data moons --window 4",
-        r"only \.txt, \.mid, .* and moby-dick, melodies, chorales take",
+        r"only \.txt, \.fasta, \.mid, .* and moby-dick, melodies, chorales take",
     ),
 ]
 
@@ -244,6 +275,17 @@ TRAINING = [
     ),
     row(
         "pool without return", f"{TRAIN} --pool 16 --process absorbing", r"pool needs a process under which every value"
+    ),
+    row("no minutes", "train --data lines.txt --minutes 0", r"minutes must be above 0, but it is 0"),
+    row("many minutes", "train --data lines.txt --minutes 1e9", r"at most 525600, a year, but it is 1e\+09"),
+    row("steps and minutes", f"{TRAIN} --minutes 5", r"Give --steps or --minutes, not both\."),
+    row(
+        "a tracker that is not installed", f"{TRAIN} --tracker wandb", r"tracker='wandb' needs the package wandb, which"
+    ),
+    row(
+        "resume for another time",
+        "train --resume --out run --minutes 5",
+        r"was started with None, and keeps its 2 steps",
     ),
     row("folder of another run", f"{TRAIN} --out run", r"already holds a run\. Go on with it by --resume, or name"),
     row("folder is a file", f"{TRAIN} --out table.csv", r"'table\.csv' is a file\. Name a folder for the run"),

@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import re
 import sys
 import threading
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +43,19 @@ def test_metrics_have_a_line_every_so_many_steps_and_one_for_each_evaluation(tmp
     trained, held_out = lines(tmp_path)[0], lines(tmp_path)[1]
     assert trained.keys() == {"step", "loss", "learning_rate", "gradient_norm", "seconds"}
     assert held_out.keys() == {"step", "held_out_loss", "bits_per_dim", "bits_standard_error"}
+
+
+def test_the_fields_of_the_metrics_are_those_of_the_document(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    table = text.split("## Metrics")[1].split("## When")[0]
+    documented = {(name, kind) for name, kind in re.findall(r"^\| `(\w+)` \| (\w+) \|", table, re.MULTILINE)}
+    written = set()
+    for ordered in (False, True):
+        sddm.fit(TOKENS, **QUICK, ordered=ordered, out=tmp_path / str(ordered), progress=False)
+        for line in lines(tmp_path / str(ordered)):
+            kind = "training" if "loss" in line else "evaluation"
+            written |= {(name, "both" if name == "step" else kind) for name in line}
+    assert written == documented
 
 
 def test_without_a_terminal_progress_is_told_in_lines(tmp_path, capsys):
@@ -84,8 +99,11 @@ class Board:
     def __init__(self, folder, purge_step):
         self.written.append(("opened", folder, purge_step))
 
-    def add_scalar(self, name, value, step):
-        self.written.append((name, step))
+    def add_scalar(self, name, value, global_step):
+        self.written.append((name, global_step))
+
+    def flush(self):
+        pass
 
     def close(self):
         self.written.append("closed")

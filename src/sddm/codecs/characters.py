@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ from sddm import _checks
 from sddm._checks import shown
 from sddm.codecs.base import Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
 from sddm.codecs.excerpt import BLANK
+from sddm.formats.records import as_lines, read_jsonl, write_texts
+from sddm.formats.sequences import fasta_rows, read_fasta, read_smiles, write_fasta
 from sddm.formats.text import read_lines, read_sequences, readable
 
 
@@ -42,7 +44,14 @@ class Characters(Codec):
         def read(path: Path, window: int | None = None) -> Encoded:
             return cls.of_rows(read_sequences(path, window, 2), repr(str(path)))
 
-        return {".txt": read}
+        def smiles(path: Path) -> Encoded:
+            return cls.of_rows(read_smiles(path), repr(str(path)))
+
+        def fasta(path: Path, window: int | None = None) -> Encoded:
+            rows, groups = fasta_rows(path, window)
+            return cls.of_rows(rows, repr(str(path)), groups)
+
+        return {".txt": read, ".smi": smiles, ".fasta": fasta}
 
     @classmethod
     def folders(cls) -> Readers:
@@ -99,7 +108,13 @@ class Characters(Codec):
         return ["".join(self.alphabet[token] for token in row) for row in rows]
 
     def writers(self) -> Writers:
-        return {".txt": self._write_text, **super().writers()}
+        return {
+            ".txt": self._write_text,
+            **super().writers(),
+            ".smi": self._write_text,
+            ".fasta": lambda tokens, path: write_fasta(self.decode(tokens), path),
+            ".jsonl": lambda tokens, path: write_texts(self.decode(tokens), path),
+        }
 
     def _write_text(self, tokens: Tokens, path: Path) -> None:
         samples = self.decode(tokens)
@@ -107,13 +122,23 @@ class Characters(Codec):
         path.write_bytes((between.join(samples) + "\n").encode())
 
     def condition_readers(self) -> ConditionReaders:
-        def from_text(path: Path) -> list[list[int]]:
-            return [self._known(line, str(path), self.blank) for line in read_lines(path)]
+        def reader(read: Callable[[Path], list[str]]) -> Callable[[Path], list[list[int]]]:
+            return lambda path: [self.known(line, str(path)) for line in read(path)]
 
-        return {".txt": from_text, **super().condition_readers()}
+        return {
+            ".txt": reader(read_lines),
+            **super().condition_readers(),
+            ".smi": reader(read_smiles),
+            ".fasta": reader(read_fasta),
+            ".jsonl": reader(lambda path: as_lines(read_jsonl(path)[1], path)),
+        }
 
     def read_prefix(self, text: str, length: int) -> Tokens:
         return beginning(self._known(text, "prefix", None), length)
+
+    def known(self, line: str, source: str) -> list[int]:
+        """The tokens of a line in which some characters may be unknown."""
+        return self._known(line, source, self.blank)
 
     def _known(self, line: str, source: str, blank: str | None) -> list[int]:
         tokens = {character: token for token, character in enumerate(self.alphabet)} | ({blank: BLANK} if blank else {})

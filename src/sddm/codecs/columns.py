@@ -13,15 +13,22 @@ from jaxtyping import Int64
 from sddm import _checks
 from sddm._checks import shown
 from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
+from sddm.codecs.characters import Characters
 from sddm.codecs.excerpt import Excerpt
-from sddm.codecs.fields import Category, Drawn, Field, Places, Spans
+from sddm.codecs.fields import Category, Drawn, Field, Number, Places, Spans
 from sddm.codecs.kinds import EVERY, Constant, chosen, found_of
 from sddm.codecs.wanted import Wanted, wanted
+from sddm.formats.records import TEXT, as_lines, as_table, read_jsonl, read_table, write_jsonl
 from sddm.formats.tables import Table, check_names, column_of, read_csv, read_parquet, write_csv, write_parquet
 from sddm.formats.text import readable
 from sddm.randomness import uniforms_of
 
-TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_csv, ".parquet": read_parquet}
+TABLES: dict[str, Callable[[Path], Table]] = {
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+    ".tsv": read_csv,
+    ".jsonl": read_table,
+}
 """How tables are read."""
 TOLD = 200
 """The report of a table has a line for each of so many columns at most."""
@@ -178,7 +185,13 @@ class Columns(Codec):
 
             return encoded
 
-        return {ending: reader(read) for ending, read in TABLES.items()}
+        def objects(path: Path, kinds: str | None = None, like: Codec | None = None) -> Encoded:
+            names, rows = read_jsonl(path)
+            if names == [TEXT] and kinds is None and not isinstance(like, Columns):
+                return Characters.of_rows(as_lines(rows, path), repr(str(path)))
+            return cls._found_in(as_table(names, rows, path), chosen(kinds), like)
+
+        return {**{ending: reader(read) for ending, read in TABLES.items()}, ".jsonl": objects}
 
     def translated(self, tokens: Tokens, source: Codec, name: str) -> Tokens:
         _checks.require(
@@ -189,7 +202,13 @@ class Columns(Codec):
         return super().translated(tokens, source, name)
 
     def writers(self) -> Writers:
-        return {".csv": self._write_csv, ".parquet": self._write_parquet, **super().writers()}
+        return {
+            ".csv": self._write_csv,
+            ".parquet": self._write_parquet,
+            ".tsv": self._write_csv,
+            ".jsonl": self._write_jsonl,
+            **super().writers(),
+        }
 
     def _write_csv(self, tokens: Tokens, path: Path) -> None:
         columns = self._texts(tokens)
@@ -200,11 +219,23 @@ class Columns(Codec):
     def _write_parquet(self, tokens: Tokens, path: Path) -> None:
         storage = {name: field.storage for name, field in zip(self.names, self.fields, strict=True)}
         storage |= {constant.name: constant.storage for constant in self.constants}
+        columns = self._written(tokens)
+        write_parquet(list(columns), list(columns.values()), [storage[name] for name in columns], path)
+
+    def _write_jsonl(self, tokens: Tokens, path: Path) -> None:
+        columns = self._written(tokens)
+        for name, field in zip(self.names, self.fields, strict=True):
+            if isinstance(field, Number) and field.places == 0:  # with as few decimals as each number needs
+                columns[name] = [_short(value) for value in columns[name]]
+        write_jsonl(columns, path)
+
+    def _written(self, tokens: Tokens) -> dict[str, list[Any]]:
+        """The values of a file whose columns have types: in those of text, a missing value has its own sign."""
         columns = self.table(tokens)
         for name, field, texts in zip(self.names, self.fields, self._texts(tokens), strict=True):
-            if field.storage == "text":  # which may have a missing value's own sign
+            if field.storage == "text":
                 columns[name] = [text or (None if field.missing == "" else text) for text in texts]
-        write_parquet(list(columns), list(columns.values()), [storage[name] for name in columns], path)
+        return columns
 
     def condition_readers(self) -> ConditionReaders:
         return {**dict.fromkeys(TABLES, self._rows_of), **super().condition_readers()}
@@ -284,6 +315,11 @@ def _raw(names: Sequence[str], columns: Sequence[Sequence[Any] | np.ndarray]) ->
         except TypeError as error:
             raise TypeError(f"Column {name!r} {error}") from None
     return Table(list(names), found, "The table")
+
+
+def _short(value: Any) -> Any:
+    """A fraction without decimals as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_field(name: str, field: Field) -> None:

@@ -27,6 +27,11 @@ class Integers(Codec):
         self.num_states = _checks.whole(num_states, "num_states", 2)
         self.offset = _checks.whole(offset, "offset", -(2**31))
 
+    @property
+    def blank(self) -> int:
+        """What stands for an unknown number."""
+        return min(self.offset, 0) - 1
+
     def encode(self, values: Int[np.ndarray, "num dim"]) -> Tokens:
         return self.check(integers(values, "values") - self.offset)
 
@@ -77,7 +82,7 @@ class Integers(Codec):
         return [BLANK if field in ("", "_", "?") else self._token(_number(field, source), source) for field in fields]
 
     def _token(self, value: int, source: str) -> int:
-        blank = min(self.offset, 0) - 1
+        blank = self.blank
         low, high = self.offset, self.offset + self.num_states - 1
         if value != blank and not low <= value <= high:
             raise ValueError(f"{source!r} holds {value}, but the numbers are {low} to {high}, and {blank} is a blank.")

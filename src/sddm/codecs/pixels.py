@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int, UInt8
+from torch import Tensor
 
 from sddm import _checks
 from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Readers, Tokens, Writers
@@ -109,16 +110,32 @@ class Pixels(Codec):
         ) -> Encoded:
             array = read_array(path, key)
             labels = read_labels(path, len(array)) if array.ndim and key != LABELS else None
-            if array.ndim in (3, 4):
-                return cls.of_pictures(_last_axis_channels(array, str(path)), size, levels, grey, labels)
-            _checks.require(
-                (size, levels, grey) == (None, None, False),
-                f"size, levels and grey are for pictures (num, height, width, channels), but {str(path)!r} holds "
-                f"an array of shape {array.shape}. Leave them out.",
-            )
-            return Integers.numbered(array, None, path.name)._replace(labels=labels)
+            name = repr(str(path)) if array.ndim in (3, 4) else path.name
+            return cls.of_array(array, name, None, size, levels, grey)._replace(labels=labels)
 
         return {".npy": read_one, ".npz": read}
+
+    @classmethod
+    def of_array(
+        cls,
+        array: np.ndarray | Tensor,
+        name: str,
+        num_states: int | None = None,
+        size: int | None = None,
+        levels: int | None = None,
+        grey: bool = False,
+    ) -> Encoded:
+        """Pictures, if the array has three or four axes, and rows of tokens otherwise."""
+        if array.ndim in (3, 4):
+            _checks.require(num_states is None, "num_states is for tokens, but pictures have levels. Give levels.")
+            array = array.numpy() if isinstance(array, Tensor) else array
+            return cls.of_pictures(_last_axis_channels(array, name), size, levels, grey)
+        _checks.require(
+            (size, levels, grey) == (None, None, False),
+            f"size, levels and grey are for pictures (num, height, width, channels), but {name!r} holds "
+            f"an array of shape {tuple(array.shape)}. Leave them out.",
+        )
+        return Integers.numbered(array, num_states, name)
 
     @classmethod
     def folders(cls) -> Readers:
@@ -215,7 +232,7 @@ def _last_axis_channels(array: np.ndarray, name: str) -> Pictures:
     """Pictures (num, height, width, channels) as a file may hold them."""
     _checks.require(
         array.dtype == np.uint8 and array.size > 0,
-        f"{name!r} holds {array.dtype} of shape {array.shape}. Pictures are uint8 (num, height, width, channels): "
+        f"{name} holds {array.dtype} of shape {array.shape}. Pictures are uint8 (num, height, width, channels): "
         "convert them with array.astype('uint8'). Tokens are (num, dim): reshape them, for example with "
         f"array.reshape({len(array)}, -1).",
     )
@@ -224,7 +241,7 @@ def _last_axis_channels(array: np.ndarray, name: str) -> Pictures:
     first = array.shape[1] in CHANNELS and array.shape[3] not in CHANNELS
     _checks.require(
         array.shape[3] in CHANNELS,
-        f"{name!r} has shape {array.shape}, but the channels of pictures, 1 or 3, are the last axis: (num, height, "
+        f"{name} has shape {array.shape}, but the channels of pictures, 1 or 3, are the last axis: (num, height, "
         f"width, channels). Save {'array.transpose(0, 2, 3, 1)' if first else 'red, green and blue, or grey, alone'}.",
     )
     return array

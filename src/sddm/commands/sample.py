@@ -19,6 +19,7 @@ from tqdm import tqdm
 from sddm import _checks, _files
 from sddm.codecs import BLANK, MAX_LENGTH, Codec, Excerpt
 from sddm.commands import runs
+from sddm.commands.lines import Lines
 from sddm.commands.parts import Parts
 from sddm.commands.runs import Flat
 from sddm.commands.wishes import MOST_PARTICLES, Wish, wished
@@ -236,10 +237,12 @@ def _generate(
     grid = wish.sampling.times(wish.diffusion, command.length, command.seed)  # one for all batches
     alone = len(mine) == 1
     hidden = quiet or alone or not sys.stderr.isatty()
+    told = Lines(sum(rows.stop - rows.start for rows in mine), hidden=quiet or sys.stderr.isatty())
     for rows in tqdm(mine, desc="sampling", unit="batch", leave=False, disable=hidden):
-        if parts.read(rows) is not None:
+        num, found = rows.stop - rows.start, parts.read(rows) is not None
+        if found:
+            told.add(num, found)
             continue
-        num = rows.stop - rows.start
         options: dict[str, Any] = {
             "condition": None if condition is None else condition.rows(rows),
             "length": command.length,
@@ -247,10 +250,12 @@ def _generate(
             "seeds": seeds[rows],
         }
         if wish.reward is None:
-            parts.write(rows, wish.sampled(num, progress=None if alone and not quiet else False, **options).cpu())
+            options |= {"callback": told, "progress": None if alone and not quiet else False}
+            parts.write(rows, wish.sampled(num, **options).cpu())
         else:
             steered = wish.steered(num, **options)
             parts.write(rows, steered.tokens.cpu(), effective=steered.effective.T.contiguous().cpu())
+        told.add(num)
 
 
 def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | None:

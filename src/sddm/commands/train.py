@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from sddm import _checks
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.data import Reading, load
@@ -17,11 +18,13 @@ from sddm.data.leaks import overlap
 from sddm.errors import StoppedError
 from sddm.fit import few_positions
 from sddm.recipe import ModelConfig, suited
-from sddm.training import TrainingConfig, train
+from sddm.training import TrainingConfig, checkpoints, train
 from sddm.training.descent import share_of
 from sddm.training.devices import accelerator, check_alike, claimed, on_main
-from sddm.training.diffusion import check_config
+from sddm.training.diffusion import check_config, measured
 from sddm.training.heartbeat import noticing_lost_processes
+from sddm.training.loop import CHECKPOINTS
+from sddm.training.pace import checked_minutes, spoken, steps_in
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,17 @@ class TrainCommand:
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Go on with the run in --out after its newest checkpoint. Other options are those it was started with; a few, such
     as --steps and --save-every, may be given anew."""
+    minutes: float | None = None
+    """Train for about so many minutes, instead of a number of steps. How many fit in is measured before."""
     held_out: float = 0.1
     """Share of the rows that is not trained on: for the held-out loss, the likelihood bound, and `sddm evaluate`."""
     reading: Annotated[Reading, Flat] = field(default_factory=Reading)
     architecture: Annotated[ModelConfig, Flat] = field(default_factory=ModelConfig)
     training: Annotated[TrainingConfig, Flat] = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        if self.minutes is not None:
+            checked_minutes(self.minutes)
 
     def folder(self) -> Path:
         return self.out or Path("runs") / Path(self.data).stem
@@ -68,6 +77,10 @@ def run(command: TrainCommand) -> None:
     runs.check_folder(folder)
     job = accelerator()
     fingerprint = data.fingerprint()
+    goes_on = command.resume and (folder / runs.RUN_FILE).exists()
+    if goes_on:
+        _check_minutes(command.minutes, folder)
+    left, seconds = training.steps - (checkpoints.steps_made(folder / CHECKPOINTS) if goes_on else 0), 0.0
 
     def begin() -> None:
         runs.begin(folder, command, fingerprint, data, diffusion)
@@ -82,9 +95,17 @@ def run(command: TrainCommand) -> None:
             f"{training.steps:,} steps of {training.batch_size} rows. Folder: {folder}",
             file=sys.stderr,
         )
+        if left > 0:
+            print(_announced(left * seconds, seconds, command.minutes), file=sys.stderr)
 
     with noticing_lost_processes(), claimed(job, folder):
         check_alike(job, {"data": fingerprint})
+        if left > 0:
+            seconds = measured(diffusion, rows, training)
+        if command.minutes is not None and not goes_on:
+            left = steps_in(command.minutes, seconds).steps
+            training = replace(training, steps=left)
+            command = replace(command, training=replace(command.training, steps=left))
         on_main(job, begin)
         try:
             train(diffusion, rows, training, held_out=apart, out=folder, resume=command.resume, fingerprint=fingerprint)
@@ -104,4 +125,21 @@ def resumed(folder: Path) -> TrainCommand:
     sizes.setdefault("labels", False)  # older versions told no model of labels
     architecture = ModelConfig(**sizes, grid=None if grid is None else (grid[0], grid[1]))
     training, reading = TrainingConfig(**options.pop("training")), runs.reading(options)
-    return TrainCommand(options["data"], folder, False, options["held_out"], reading, architecture, training)
+    minutes, held_out = options.get("minutes"), options["held_out"]
+    return TrainCommand(options["data"], folder, False, minutes, held_out, reading, architecture, training)
+
+
+def _check_minutes(minutes: float | None, folder: Path) -> None:
+    """Check that a run that goes on is not asked for another time: its learning rate follows its number of steps."""
+    options = runs.recorded(folder)["options"]
+    _checks.require(
+        minutes == options.get("minutes"),
+        f"minutes is {minutes}, but the run in {str(folder)!r} was started with {options.get('minutes')}, and "
+        f"keeps its {options['training']['steps']} steps. Leave it out, or make the run longer with --steps.",
+    )
+
+
+def _announced(whole: float, step: float, minutes: float | None) -> str:
+    """How long the training will take."""
+    limit = "as --minutes asks" if minutes is not None else "--minutes limits it"
+    return f"About {spoken(whole)} on this machine, by {1_000 * step:.3g} ms a step ({limit})."

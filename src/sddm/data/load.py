@@ -97,18 +97,16 @@ def load(
     if not isinstance(source, (str, Path)):
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
     read = _reader(Path(source), seed)
-    if isinstance(options.get("kinds"), Mapping):
-        options["kinds"] = json.dumps(dict(options["kinds"]))
-    options = Reading(**options).given | ({} if rows is None else {"rows": rows})
-    if like is not None and _takes(read, "like"):
+    options = read_options(**options) | ({} if rows is None else {"rows": rows})
+    if like is not None and takes(read, "like"):
         options["like"] = like
     readers = {**file_readers(), **folder_readers()}
     for name, value in options.items():
-        endings = ", ".join(ending for ending, reader in readers.items() if _takes(reader, name))
+        endings = ", ".join(ending for ending, reader in readers.items() if takes(reader, name))
         others = {**PUBLISHED, "the official files of CIFAR-10": official_cifar10}
-        sets = [known for known, reader in others.items() if _takes(reader, name)]
+        sets = [known for known, reader in others.items() if takes(reader, name)]
         able = " and ".join([f"{endings} files"] * bool(endings) + [", ".join(sets)] * bool(sets))
-        _checks.require(_takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
+        _checks.require(takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
         return with_variants(Dataset(*read(**options), name=Path(source).name))
     except MemoryError:
@@ -118,13 +116,20 @@ def load(
         ) from None
 
 
+def read_options(**options: Any) -> dict[str, Any]:
+    """Those options of `Reading` that are given; `kinds` may be a dictionary."""
+    if isinstance(options.get("kinds"), Mapping):
+        options["kinds"] = json.dumps(dict(options["kinds"]))
+    return Reading(**options).given
+
+
 def _reader(path: Path, seed: int) -> Callable[..., Encoded]:
     """The function that reads this source; its options are still to be given."""
     if str(path) in DENSITIES:
         return partial(_toy, str(path), _checks.whole(seed, "seed", 0))
     if str(path) in PUBLISHED and not path.exists():
         published = PUBLISHED[str(path)]
-        return partial(published, seed=_checks.whole(seed, "seed", 0)) if _takes(published, "seed") else published
+        return partial(published, seed=_checks.whole(seed, "seed", 0)) if takes(published, "seed") else published
     if is_paper_array(path):
         return partial(paper_array, path)
     if is_cifar(path):
@@ -164,5 +169,6 @@ def _toy(name: str, seed: int) -> Encoded:
     return Encoded(Toy(name).tokens(TOY_POINTS, torch.Generator().manual_seed(seed)), Points(name))
 
 
-def _takes(read: Callable[..., Encoded], name: str) -> bool:
+def takes(read: Callable[..., Encoded], name: str) -> bool:
+    """Whether a reader has an option of this name."""
     return name in inspect.signature(read).parameters

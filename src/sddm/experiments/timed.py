@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from sddm import _checks, _files
+from sddm import _checks
 from sddm.baselines import Autoregressive, AutoregressiveLearner
 from sddm.baselines.chains import CHAINS
 from sddm.baselines.d3pm import D3PM, D3PMLearner
@@ -29,19 +28,16 @@ from sddm.experiments.corpora import Corpus
 from sddm.experiments.systems import Drawn, Source, System, marked
 from sddm.marginals import LeaveOneOut
 from sddm.networks import Sizes
-from sddm.noising import Batch
 from sddm.recipe import ModelConfig, Recipe
 from sddm.training import TrainingConfig, learn
 from sddm.training.batches import Batches, Epochs, generator_of, transposed
 from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner
+from sddm.training.pace import PACE_FILE, Pace, kept_pace, seconds_of_a_step, wall
 from sddm.training.report import METRICS_FILE
 
-WARM, PACED = 4, 24
-"""Steps that are made before the pace is taken, and the steps whose median time it is."""
 POINTS = 8
 """Evaluations on the way, equally far apart."""
-PACE_FILE = "pace.json"
 
 
 @dataclass(frozen=True)
@@ -75,23 +71,15 @@ class TimedTraining(ABC):
         config = replace(self.config, steps=steps, seed=seed, evaluate_every=often, save_every=often, keep=1)
         return learn(self.learner(source, config), _batches(source, config), config, out=folder, resume=True)
 
-    def _pace(self, source: Corpus, seed: int, folder: Path) -> tuple[float, int]:
+    def _pace(self, source: Corpus, seed: int, folder: Path) -> Pace:
         """The seconds of a step, and how many of them there are."""
-        path = folder / PACE_FILE
-        if not path.exists():
+
+        def measure() -> float:
             config = replace(self.config, seed=seed)
-            learner, batches, took = self.learner(source, config), _batches(source, config), []
-            for step in range(WARM + PACED):
-                began = seconds()
-                rows = batches(step)
-                assert isinstance(rows, Batch)
-                learner.update(rows.to(learner.device), generator_of(seed, "pace", step))
-                took.append(seconds() - began)
-            pace = statistics.median(took[WARM:])
-            folder.mkdir(parents=True, exist_ok=True)
-            _files.write_json(path, {"seconds": pace, "steps": max(POINTS, round(60 * self.minutes / pace))})
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        return kept["seconds"], kept["steps"]
+            learner = self.learner(source, config)
+            return seconds_of_a_step(learner, _batches(source, config), learner.device, seed, seconds)
+
+        return kept_pace(folder, True, self.minutes, measure, least=POINTS)
 
     def curve(self, folder: Path, length: int) -> Iterator[tuple[float, int, float, float]]:
         """Seconds of training, rows seen, nats of a held-out row and their standard error, on the way."""
@@ -132,10 +120,7 @@ def _batches(source: Corpus, config: TrainingConfig) -> Batches:
 
 def seconds() -> float:
     """The clock of trainings: of all threads of this program together or, with a GPU, on the wall."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-        return time.monotonic()
-    return time.process_time()
+    return wall() if torch.cuda.is_available() else time.process_time()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables: csv and parquet files as columns of distinct values, both ways."""
+"""Tables: csv, tsv and parquet files as columns of distinct values, both ways."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from jaxtyping import Int32
 from sddm import _checks
 from sddm.formats.text import read_text
 
+TAB = "\t"
 LINES = 1 << 15
 """How many lines of a file are taken apart at once."""
 STORAGE = {
@@ -64,22 +65,23 @@ class _Numbered(dict[Any, int]):
 
 
 def read_csv(path: Path) -> Table:
-    """The columns of a comma-separated file; empty lines are dropped. Each distinct text is kept once."""
+    """The columns of a comma-separated file, or of a tab-separated one (.tsv); empty lines are dropped. Each distinct
+    text is kept once."""
     text = read_text(path)
     nul = text.find("\0")
     _checks.require(
         nul < 0,
         f"Line {text.count(chr(10), 0, nul) + 1} of {str(path)!r} holds a NUL byte, which is no text. Save it again.",
     )
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader, separators = _reader(text, path), _separators(path)
     try:
         names = next((fields for fields in reader if fields), None)
         if names is None:
             raise ValueError(f"{str(path)!r} holds empty lines only. Give a header and rows.")
         _checks.require(
-            len(names) > 1 or not set(names[0]) & set(";\t|"),
-            f"The header of {str(path)!r} is one column, {names[0]!r}, which looks like several. "
-            "Separate them by commas.",
+            len(names) > 1 or not set(names[0]) & (set(",;\t|") - {_delimiter(path)}),
+            f"The header of {str(path)!r} is one column, {names[0]!r}, which looks like several. Separate them by "
+            f"{separators}.",
         )
         check_names(names, f"The header of {str(path)!r}")
         known: list[_Numbered] = [_Numbered() for _ in names]
@@ -104,12 +106,25 @@ def _even(lines: list[list[str]], width: int, path: Path) -> list[list[str]]:
     lines = [fields for fields in lines if fields]
     if all(len(fields) == width for fields in lines):
         return lines
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    reader = _reader(read_text(path), path)
     number, fields = next((reader.line_num, fields) for fields in reader if fields and len(fields) != width)
     raise ValueError(
         f"Line {number} of {str(path)!r} has {len(fields)} field{'s' * (len(fields) != 1)}, "
-        f"but the header has {width}. Correct the line, or quote fields that hold commas."
+        f"but the header has {width}. Correct the line, or quote fields that hold {_separators(path)}."
     )
+
+
+def _reader(text: str, path: Path) -> Any:
+    return csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(path))
+
+
+def _delimiter(path: Path) -> str:
+    return TAB if path.suffix.lower() == ".tsv" else ","
+
+
+def _separators(path: Path) -> str:
+    """What stands between fields, for the user."""
+    return "tabs" if _delimiter(path) == TAB else "commas"
 
 
 def read_parquet(path: Path) -> Table:
@@ -241,7 +256,7 @@ def _name_of(kind: type) -> str:
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(_UnixLines(file))
+        writer = csv.writer(_UnixLines(file), delimiter=_delimiter(path))
         writer.writerow(names)
         writer.writerows(rows)
 

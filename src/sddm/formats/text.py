@@ -6,6 +6,7 @@ import codecs
 import errno
 import os
 import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sddm import _checks
@@ -85,42 +86,49 @@ def read_lines(path: Path) -> list[str]:
 
 def read_sequences(path: Path, window: int | None, least: int) -> list[str]:
     """The lines of a file, or its whole text cut into at least `least` windows."""
+    source = repr(str(path))
     if window is not None:
-        return _windows(path, window, least)
+        return windows(_stream(path), window, least, source)
     found = read_lines(path)
-    lengths = [len(line) for line in found]
-    longest, padded = max(lengths), max(lengths) * len(found)
-    advice = "--window N to cut the text into windows of N characters."
-    if longest > MAX_LINE:
-        raise ValueError(
-            f"{_longest_line(path)} has {longest} characters, but lines have at most {MAX_LINE}. Pass {advice}"
-        )
-    if padded > max(MOST_PADDED, 2 * sum(lengths)):
-        raise ValueError(
-            f"{_longest_line(path)} has {longest} characters. With all {len(found)} lines of the file padded to its "
-            f"length, there would be {padded} tokens, most of them padding. Cut the longest lines, or pass {advice}"
-        )
+    places = [number for number, line in enumerate(_stream(path).split("\n"), start=1) if line]
+    check_lines(found, source, lambda line: f"Line {places[line]} of {source}", "Pass --window N")
     return found
 
 
-def _longest_line(path: Path) -> str:
-    lengths = [len(line) for line in _stream(path).split("\n")]
-    return f"Line {lengths.index(max(lengths)) + 1} of {str(path)!r}"
+def check_lines(lines: Sequence[str], source: str, place: Callable[[int], str], window: str) -> None:
+    """Check that lines can be padded to one length; `place` names one of them, by its number from 0, and `window` says
+    how a text is cut instead."""
+    lengths = [len(line) for line in lines]
+    longest, padded = max(lengths), max(lengths) * len(lines)
+    if longest > MAX_LINE:
+        raise ValueError(
+            f"{place(lengths.index(longest))} has {longest} characters, but lines have at most {MAX_LINE}. {window} to "
+            "cut the text into windows of N characters."
+        )
+    if padded > max(MOST_PADDED, 2 * sum(lengths)):
+        raise ValueError(
+            f"{place(lengths.index(longest))} has {longest} characters. With all {len(lines)} lines of {source} padded "
+            f"to its length, there would be {padded} tokens, most of them padding. Cut the longest lines, or "
+            f"{window[0].lower()}{window[1:]} to cut the text into windows of N characters."
+        )
 
 
-def _windows(path: Path, window: int, least: int) -> list[str]:
-    """The whole text, newlines included; the remainder is dropped."""
+def windows(text: str, window: int, least: int, source: str) -> list[str]:
+    """A text, newlines included, cut into windows; the remainder is dropped."""
     _checks.whole(window, "window", 1)
-    stream = _stream(path)
-    num = len(stream) // window
+    num = len(text) // window
     _checks.require(
         num >= least,
-        f"{str(path)!r} has {len(stream)} characters, too few for {least} windows of {window}. "
-        f"Choose a window of at most {len(stream) // least}, or give more text.",
+        f"{source} has {len(text)} characters, too few for {least} windows of {window}. "
+        f"Choose a window of at most {len(text) // least}, or give more text.",
     )
-    return [stream[i * window : (i + 1) * window] for i in range(num)]
+    return [text[i * window : (i + 1) * window] for i in range(num)]
 
 
 def _stream(path: Path) -> str:
+    return unix_lines(read_text(path))
+
+
+def unix_lines(text: str) -> str:
     """The text with the line ends of Unix, where it has those of Windows or of old Macintosh systems."""
-    return read_text(path).replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -8,7 +8,7 @@ from sddm.marginals.hollow import Hollow
 from sddm.marginals.leave_one_out import LeaveOneOut
 from sddm.marginals.masked import Masked
 from sddm.marginals.oracle import Oracle
-from sddm.marginals.wrappers import Restricted, Tempered
+from sddm.marginals.wrappers import Restricted, Tempered, Within
 
 MODELS: dict[str, type[MarginalModel]] = {
     "energy": Energy,
@@ -32,4 +32,5 @@ __all__ = [
     "Oracle",
     "Restricted",
     "Tempered",
+    "Within",
 ]

@@ -42,7 +42,25 @@ class Wrapper(MarginalModel):
         """What this model answers, from the answers of the inner model."""
 
 
-class Restricted(Wrapper):
+class Within(Wrapper):
+    """p_{0|t}(X_0^d = c | x_t^{\\d}) = 0 for every c outside of the support of position d, in a mask (dim, states)."""
+
+    def __init__(self, model: MarginalModel, support: Bool[Tensor, "dim states"]) -> None:
+        super().__init__(model)
+        name = type(self).__name__
+        _checks.require(model.implicit, f"{name} needs a model that predicts x0. Build it with implicit=True.")
+        self.support, self.length = support, len(support)
+
+    def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
+        assert self.support is not None
+        log_x0 = marginals.require_x0(type(self).__name__)
+        possible = F.pad(self.support, (0, log_x0.shape[-1] - self.support.shape[-1])).to(log_x0.device)
+        possible = possible[None] if query.positions is None else possible[query.positions]
+        log_x0 = F.log_softmax(log_x0.masked_fill(~possible, -float("inf")), dim=-1)
+        return Marginals.from_x0(log_x0, process, query.t)
+
+
+class Restricted(Within):
     """p_{0|t}(X_0^d = c | x_t^{\\d}) = 0 for every c >= sizes[d]: position d has its own number of values.
 
     So the columns of a table can share one process, with as many states as the largest column has values. The noise
@@ -50,14 +68,12 @@ class Restricted(Wrapper):
     """
 
     def __init__(self, model: MarginalModel, sizes: Sequence[int]) -> None:
-        super().__init__(model)
-        _checks.require(model.implicit, "Restricted needs a model that predicts x0. Build it with implicit=True.")
-        if model.length not in (None, len(sizes)):
+        if isinstance(model, MarginalModel) and model.length not in (None, len(sizes)):
             raise ValueError(f"sizes has {len(sizes)} entries, but the model {model.length} positions.")
         for d, size in enumerate(sizes):
             _checks.whole(size, f"sizes[{d}]", 1)
-        self.sizes, self.length = list(sizes), len(sizes)
-        self.support = torch.arange(max(sizes)) < torch.tensor(list(sizes))[:, None]
+        super().__init__(model, torch.arange(max(sizes)) < torch.tensor(list(sizes))[:, None])
+        self.sizes = list(sizes)
 
     def check(self, process: Process) -> None:
         super().check(process)
@@ -67,14 +83,6 @@ class Restricted(Wrapper):
             f"sizes of Restricted go up to {self.support.shape[1]}, but {type(process).__name__} has only "
             f"{process.num_states} states. Give the process as many states as the largest size.",
         )
-
-    def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
-        assert self.support is not None
-        log_x0 = marginals.require_x0("Restricted")
-        possible = F.pad(self.support, (0, log_x0.shape[-1] - self.support.shape[-1])).to(log_x0.device)
-        possible = possible[None] if query.positions is None else possible[query.positions]
-        log_x0 = F.log_softmax(log_x0.masked_fill(~possible, -float("inf")), dim=-1)
-        return Marginals.from_x0(log_x0, process, query.t)
 
 
 class Tempered(Wrapper):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -71,9 +72,9 @@ def sample(
     diffusion: Diffusion,
     num: int,
     steps: int | None = None,
-    sampler: ReverseStep | None = None,
+    sampler: ReverseStep | str | None = None,
     corrector: Correction | None = None,
-    condition: Condition | None = None,
+    condition: Condition | Tensor | np.ndarray | None = None,
     generator: torch.Generator | None = None,
     callback: Callback | None = None,
     *,
@@ -92,10 +93,11 @@ def sample(
     Each sample has its own seed, drawn from the generator. So the samples do not depend on the batch size.
 
     steps: 100 if not given, or with InOrder() one for each position.
-    sampler: a reverse step. By default InOrder() for an ordered model, otherwise Analytical() where the model or the
-        process allows it, otherwise Euler().
+    sampler: a reverse step, or its name in `SAMPLERS`, such as "euler". By default InOrder() for an ordered model,
+        otherwise Analytical() where the model or the process allows it, otherwise Euler().
     corrector: Corrector() or Informed(), run after every step, at the time to which the step leads.
-    condition: positions whose tokens are known, and keep them, and positions that shall lie in ranges.
+    condition: positions whose tokens are known, which they keep, and positions that shall lie in ranges: a `Condition`,
+        or tokens with -1 where nothing is known.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
     grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
     length: the number of positions, for a model that takes any.

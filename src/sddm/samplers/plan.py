@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from sddm import _checks
 from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
+from sddm.formats.arrays import INTEGERS
 from sddm.marginals import Guided, Tempered
 from sddm.processes import HORIZON
 from sddm.query import Query
@@ -56,9 +59,9 @@ def planned(
     diffusion: Diffusion,
     num: int,
     steps: int | None = None,
-    sampler: ReverseStep | None = None,
+    sampler: ReverseStep | str | None = None,
     corrector: Correction | None = None,
-    condition: Condition | None = None,
+    condition: Condition | Tensor | np.ndarray | None = None,
     *,
     grid: Grid | Tensor = uniform_in_share,
     length: int | None = None,
@@ -90,8 +93,9 @@ def planned(
         steps = step.usual_steps(length) if isinstance(step, OwnStart) else STEPS
     times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
     times = check_grid(times)
-    query = _first_query(diffusion, num, length, condition, labels, padding)
-    ranges = {} if condition is None else condition.ranges
+    known = None if condition is None else condition_of(condition)
+    query = _first_query(diffusion, num, length, known, labels, padding)
+    ranges = {} if known is None else known.ranges
     check_ranges(diffusion, ranges)
     return Plan(diffusion, query, times, step, corrector, ranges)
 
@@ -107,7 +111,6 @@ def _first_query(
     """What is known of all samples before anything is drawn, at time T; settled positions hold their values."""
     values, given = torch.zeros(num, length, dtype=torch.int64), None
     if condition is not None:
-        _checks.instance(condition, Condition, "condition")
         given, values = condition.for_samples(num, length, diffusion.process.num_states)
     if labels is not None:
         labels = _checks.labels(labels, num, known=diffusion.model.num_labels)
@@ -122,14 +125,32 @@ def _first_query(
     return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
 
 
-def chosen_step(diffusion: Diffusion, sampler: ReverseStep | None) -> ReverseStep:
+def condition_of(value: Any) -> Condition:
+    """A condition, or tokens in which -1 stands for what is not known."""
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if not isinstance(value, Tensor):
+        return _checks.instance(value, Condition, "condition")
+    if value.dtype not in INTEGERS:
+        raise TypeError(f"condition must hold whole numbers, and -1 as a blank, but it is of {value.dtype}.")
+    return Condition.from_blanks(value.cpu().long())
+
+
+def chosen_step(diffusion: Diffusion, sampler: ReverseStep | str | None) -> ReverseStep:
     """The given step, if it can sample the diffusion, or the default."""
     if sampler is None:
         if diffusion.model.ordered:
             return InOrder()
         return Analytical() if can_be_analytical(diffusion) else Euler()
+    if isinstance(sampler, str):
+        from sddm.samplers import SAMPLERS  # the table is made of the modules that use this one
+
+        _checks.one_of(sampler, "sampler", SAMPLERS)
+        sampler = SAMPLERS[sampler]()
     if isinstance(sampler, type) or not callable(sampler) or not hasattr(sampler, "check"):
-        raise TypeError(f"sampler must be a reverse step such as sddm.samplers.Euler(), but it is {sampler!r}.")
+        raise TypeError(
+            f"sampler must be a reverse step such as sddm.samplers.Euler(), or the name of one, but it is {sampler!r}."
+        )
     sampler.check(diffusion)
     return sampler
 

@@ -8,11 +8,13 @@ from sddm.training.diffusion import DiffusionLearner, train
 from sddm.training.ema import EMA
 from sddm.training.learner import Learner
 from sddm.training.loop import learn
+from sddm.training.report import Callback
 from sddm.training.rules import Known, Mask, Mixture, Nothing, OnGrid, Prefix, Scattered, Spans, Stratified, TimeRule
 
 __all__ = [
     "EMA",
     "Batches",
+    "Callback",
     "ClassifierLearner",
     "Descent",
     "DiffusionLearner",

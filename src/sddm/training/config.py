@@ -10,19 +10,23 @@ from sddm import _checks
 from sddm.objectives import LOSSES
 from sddm.training.optimizers import DECAYS, OPTIMIZERS, rate_at
 from sddm.training.rules import TIMES, Known, Nothing, TimeRule, from_text, known_from_text
+from sddm.training.trackers import TRACKERS, check_tracker
 
 if TYPE_CHECKING:
     OptimizerName = str
+    TrackerName = str
     DecayName = str
     LossName = str
 else:
-    OptimizerName, DecayName, LossName = (Literal[tuple(table)] for table in (OPTIMIZERS, DECAYS, LOSSES))
+    OptimizerName, DecayName, LossName, TrackerName = (
+        Literal[tuple(table)] for table in (OPTIMIZERS, DECAYS, LOSSES, TRACKERS)
+    )
 
 MAX_STEPS = 999_999_999
 """The names of checkpoints have nine digits."""
 MAX_BATCH_SIZE = 1_000_000
 CHANGEABLE = frozenset(
-    {"steps", "accumulate", "bf16", "compile", "shard", "log_every", "evaluate_every", "save_every", "keep"}
+    {"steps", "accumulate", "bf16", "compile", "shard", "log_every", "evaluate_every", "save_every", "keep", "tracker"}
 )
 """The options that may change when a run is resumed: its number of steps, how it is computed, and what it writes."""
 MAX_SEED = 2**63 - 1
@@ -52,6 +56,8 @@ class RunConfig:
     """Steps between two checkpoints."""
     keep: int = 3
     """How many checkpoints to keep."""
+    tracker: TrackerName | None = None
+    """Send the metrics to tensorboard (which gets them unasked where it is installed) or to wandb as well."""
 
     def __post_init__(self) -> None:
         _checks.whole(self.steps, "steps", 1, MAX_STEPS)
@@ -59,6 +65,9 @@ class RunConfig:
         _checks.whole(self.seed, "seed", 0, MAX_SEED)
         for name in ("log_every", "evaluate_every", "save_every", "keep"):
             _checks.whole(getattr(self, name), name, 1)
+        if self.tracker is not None:
+            _checks.one_of(self.tracker, "tracker", TRACKERS)
+            check_tracker(self.tracker)
 
     @property
     def lasting(self) -> dict[str, Any]:

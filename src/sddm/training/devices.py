@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, broadcast_object_list, gather_object
 from torch import Tensor, nn
 
@@ -25,13 +27,36 @@ LONGEST_WAIT = timedelta(hours=24)
 """How long a process waits for the others, which may sample or save for hours. `heartbeat` notices those that ended."""
 
 
+_chosen: ContextVar[torch.device | None] = ContextVar("chosen", default=None)
+
+
+@contextmanager
+def on_device(device: str | torch.device | None) -> Iterator[None]:
+    """Inside, this process trains on a device that was asked for; if it is None, on the usual one."""
+    if device is None:
+        yield
+        return
+    chosen = _checks.available_device(device)
+    _checks.require(not launched(), "device was given, but the launcher gives each process its own. Leave it out.")
+    AcceleratorState._reset_state(reset_partial_state=True)  # which remembers the device of the first training
+    token = _chosen.set(chosen)
+    try:
+        with nullcontext() if chosen.type != "cuda" else torch.cuda.device(chosen):
+            yield
+    finally:
+        _chosen.reset(token)
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def accelerator() -> Accelerator:
     """The process group that the launcher made (accelerate launch, torchrun), or this process alone."""
+    chosen = _chosen.get()
+    on_cpu = not torch.cuda.is_available() if chosen is None else chosen.type == "cpu"
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # such as the mark of given tokens
     wait = InitProcessGroupKwargs(timeout=LONGEST_WAIT)
     with joining() if launched() and not torch.distributed.is_initialized() else nullcontext():
         # Where torch has no CUDA, accelerate has to be told to join the processes on the CPU.
-        joined = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[unused, wait])
+        joined = Accelerator(cpu=on_cpu, kwargs_handlers=[unused, wait])
         joined.wait_for_everyone()
     return joined
 
@@ -44,10 +69,17 @@ def on_main(processes: Accelerator, action: Callable[[], Any]) -> None:
             action()
         except Exception as error:
             failure = [error]
+    told = from_main(processes, failure[0])
+    if told is not None:
+        raise told
+
+
+def from_main(processes: Accelerator, value: Any) -> Any:
+    """The main process's value, in all of them."""
+    values = [value]
     if processes.num_processes > 1:
-        broadcast_object_list(failure)
-    if failure[0] is not None:
-        raise failure[0]
+        broadcast_object_list(values)
+    return values[0]
 
 
 @contextmanager

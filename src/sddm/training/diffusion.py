@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,10 @@ from sddm.token_array import TokenArray
 from sddm.training.batches import Batches, Data, Epochs, generator_of, rows_of, transposed
 from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
+from sddm.training.devices import from_main
 from sddm.training.loop import MODEL, SAMPLES, learn
+from sddm.training.pace import MOST_SECONDS, seconds_of_a_step
+from sddm.training.report import Callback
 from sddm.training.rules import Known, Nothing, TimeRule
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 128, 8
@@ -47,6 +51,7 @@ def train(
     resume: bool = False,
     progress: bool | None = None,
     report: Callable[[int, float], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     fingerprint: str | None = None,
 ) -> Diffusion:
     """Train, and return the diffusion with averaged weights; `diffusion` itself holds the last ones.
@@ -57,14 +62,10 @@ def train(
         `config` names.
     held_out: data that are not trained on, for a loss and a likelihood bound at intervals.
     report: called with the step and the loss (nats a row) after every step.
-    out, resume, progress, fingerprint: see `sddm.training.learn`.
+    out, resume, progress, callbacks, fingerprint: see `sddm.training.learn`.
     """
     config = config or TrainingConfig()
-    if isinstance(data, (Tensor, TokenArray, Dataset)):
-        check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
-        data = Epochs(data, config.pool or config.batch_size, config.seed)
-    if config.transpose:
-        data = transposed(data, codec_of(diffusion), config.transpose, config.seed)
+    data = batches_of(diffusion, data, config, known)
     learner = DiffusionLearner(diffusion, config, loss, known, times, held_out)
     trained: Diffusion = learn(
         learner,
@@ -74,9 +75,28 @@ def train(
         resume=resume,
         progress=progress,
         report=None if report is None else lambda step, values: report(step, values["loss"]),
+        callbacks=callbacks,
         fingerprint=fingerprint,
     )
     return trained
+
+
+def batches_of(
+    diffusion: Diffusion, data: Data | Batches, config: TrainingConfig, known: Known | None = None
+) -> Batches:
+    """The rows of each step; music each time in another key if that is asked for."""
+    if isinstance(data, (Tensor, TokenArray, Dataset)):
+        check_config(config, diffusion, rows_of(data, slice(1)).x0.shape[1], known)
+        data = Epochs(data, config.pool or config.batch_size, config.seed)
+    return transposed(data, codec_of(diffusion), config.transpose, config.seed) if config.transpose else data
+
+
+def measured(diffusion: Diffusion, data: Data | Batches, config: TrainingConfig, **rules: Any) -> float:
+    """The seconds of a training step on this machine, by some steps of a copy; rules: `known` and `times`."""
+    batches = batches_of(diffusion, data, config, rules.get("known"))
+    learner = DiffusionLearner(copy.deepcopy(diffusion), config, **rules)
+    seconds = seconds_of_a_step(learner, batches, learner.device, config.seed, most_seconds=MOST_SECONDS)
+    return float(from_main(learner.accelerator, seconds))
 
 
 def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, known: Known | None = None) -> None:

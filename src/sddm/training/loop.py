@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sddm.training.config import RunConfig
 from sddm.training.devices import accelerator, check_alike, claimed
 from sddm.training.heartbeat import noticing_lost_processes
 from sddm.training.learner import Learner
-from sddm.training.report import Report
+from sddm.training.report import Callback, Report
 from sddm.training.signals import noted_signals
 
 CHECKPOINTS, SAMPLES, MODEL = "checkpoints", "samples", "model"
@@ -38,6 +39,7 @@ def learn(
     resume: bool = False,
     progress: bool | None = None,
     report: Callable[[int, dict[str, float]], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     fingerprint: str | None = None,
 ) -> Any:
     """Train a learner, and return what its `finish` gives.
@@ -47,6 +49,8 @@ def learn(
     resume: go on from the newest checkpoint in `out`; the result is that of a run that was never interrupted.
     progress: True shows a bar, False nothing; None shows a bar on a terminal.
     report: called with the step and the values of the update after every step.
+    callbacks: each is called with the number of steps made and a dictionary of figures, once for each line that
+        metrics.jsonl has or would have. One that raises KeyboardInterrupt stops the training like Ctrl-C.
     fingerprint: of the data (`Dataset.fingerprint`); a run does not go on with other data than it was started with.
     """
     folder = None if out is None else Path(out)
@@ -58,7 +62,7 @@ def learn(
             newest = checkpoints.newest(folder / CHECKPOINTS)
             if newest is not None:
                 trainer.load(newest)
-        return trainer.run(batches, folder, progress, report, signals)
+        return trainer.run(batches, folder, progress, report, signals, callbacks)
 
 
 class Trainer:
@@ -88,9 +92,11 @@ class Trainer:
         progress: bool | None,
         report: Callable[[int, dict[str, float]], None] | None,
         signals: list[int],
+        callbacks: Sequence[Callback] = (),
     ) -> Any:
-        config = self.config
-        reporter = Report(config.steps, self.step, folder, progress, self.accelerator.is_main_process)
+        config, main = self.config, self.accelerator.is_main_process
+        told = [_stopping(callback, signals) for callback in callbacks]
+        reporter = Report(config.steps, self.step, folder, progress, main, config.tracker, told)
         random_state = torch.get_rng_state()
         self.learner.module.train()
         try:
@@ -103,7 +109,8 @@ class Trainer:
                 if self.step % config.log_every == 0 or self.step == config.steps:
                     reporter.metrics(self.step, self.metrics(time.monotonic() - started), of_training=True)
                 last = self.step == config.steps
-                if folder is not None and (last or self.step % config.evaluate_every == 0):
+                watched = folder is not None or len(callbacks) > 0
+                if watched and (last or self.step % config.evaluate_every == 0):
                     self.evaluate(folder, reporter)
                 stopped = self.told_to_stop(signals)
                 if folder is not None and (last or stopped or self.step % config.save_every == 0):
@@ -111,11 +118,17 @@ class Trainer:
                     self.save(folder)
                 if stopped and not last:
                     where = "" if folder is None else f" The checkpoint in {folder} is whole."
-                    raise StoppedError(f"Stopped after step {self.step} of {config.steps}.{where}", stopped)
+                    raise StoppedError(
+                        f"Stopped after step {self.step} of {config.steps}.{where}", stopped, self.so_far
+                    )
             return self.learner.finish(folder)
         finally:
             reporter.close()
             torch.set_rng_state(random_state)
+
+    def so_far(self) -> Any:
+        """What training would return now."""
+        return self.learner.finish(None)
 
     def advance(self, batch: Any, folder: Path | None) -> dict[str, float]:
         """One step; the values to report of it on this process."""
@@ -159,13 +172,14 @@ class Trainer:
             return 0
         return int(self.accelerator.gather(torch.tensor([ours], device=self.device)).max())
 
-    def evaluate(self, folder: Path, reporter: Report) -> None:
+    def evaluate(self, folder: Path | None, reporter: Report) -> None:
         """What the learner measures and shows, with averaged weights."""
         with evaluating(self.learner.module), self.learner.averaged(), torch.no_grad():
             values = self.learner.evaluate()
             if values:
                 reporter.metrics(self.step, values, of_training=False)
-            self.learner.show(folder, self.step)
+            if folder is not None:
+                self.learner.show(folder, self.step)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint with all that is needed to go on as if nothing had happened."""
@@ -181,3 +195,15 @@ class Trainer:
         restore(self.learner, checkpoint)
         self.totals, self.count = checkpoint.state["totals"], checkpoint.state["count"]
         self.step = checkpoint.step
+
+
+def _stopping(callback: Callback, signals: list[int]) -> Callback:
+    """The same callback, which stops the training like Ctrl-C where it raises what Ctrl-C raises."""
+
+    def told(step: int, figures: dict[str, float]) -> None:
+        try:
+            callback(step, figures)
+        except KeyboardInterrupt:
+            signals.append(signal.SIGINT)
+
+    return told

@@ -1,21 +1,24 @@
-"""What a run reports while it trains: metrics.jsonl, TensorBoard if it is installed, and a bar or lines for people."""
+"""What a run reports while it trains: metrics.jsonl, a tracker, callbacks, and a bar or lines for people."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from sddm import _files
+from sddm.training.trackers import started
 
 METRICS_FILE = "metrics.jsonl"
 SECONDS_BETWEEN_LINES = 10.0
+Callback = Callable[[int, dict[str, float]], None]
+"""Is told the figures after so many steps."""
 ASIDE = frozenset({"learning_rate", "gradient_norm", "seconds"})
 """What a progress bar does not show."""
 
@@ -24,10 +27,22 @@ class Report:
     """Metrics of a run. Without a folder nothing is written; a process that is not `main` reports nothing.
 
     progress: True shows a bar, False nothing; None shows a bar on a terminal and lines elsewhere if there is a folder.
+    tracker: the name of one, a key of `TRACKERS`.
+    callbacks: are told each line of the metrics.
     """
 
-    def __init__(self, steps: int, done: int, folder: Path | None, progress: bool | None, main: bool) -> None:
+    def __init__(
+        self,
+        steps: int,
+        done: int,
+        folder: Path | None,
+        progress: bool | None,
+        main: bool,
+        tracker: str | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
         self.steps = steps
+        self.callbacks = callbacks if main else ()
         self.folder = folder if main else None
         self.lines = main and progress is None and folder is not None and not sys.stderr.isatty()
         self.bar = tqdm(
@@ -40,14 +55,10 @@ class Report:
         )
         self._started, self._spoke, self._done = time.monotonic(), -SECONDS_BETWEEN_LINES, done
         self._file = None
-        self._board: Any = None
+        self._tracker: Any = started(tracker, self.folder, done) if main else None
         if self.folder is not None:
             _forget_after(self.folder / METRICS_FILE, done)
             self._file = (self.folder / METRICS_FILE).open("a", encoding="utf-8")
-            if importlib.util.find_spec("tensorboard") is not None:
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._board = SummaryWriter(str(self.folder / "tensorboard"), purge_step=done)
 
     def step(self) -> None:
         self.bar.update()
@@ -57,9 +68,10 @@ class Report:
         if self._file is not None:
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()
-        if self._board is not None:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+        if self._tracker is not None:
+            self._tracker.log(values, step)
+        for callback in self.callbacks:
+            callback(step, dict(values))
         if of_training:
             shown = {name: f"{value:.3f}" for name, value in values.items() if name not in ASIDE}
             self.bar.set_postfix(shown, refresh=False)
@@ -87,8 +99,8 @@ class Report:
         self.bar.close()
         if self._file is not None:
             self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._tracker is not None:
+            self._tracker.finish()
 
 
 def _sentence(step: int, steps: int, values: dict[str, float]) -> str:
