@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 import tyro
@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sddm import _checks, _files
-from sddm.codecs import Codec, Columns
+from sddm.codecs import Codec
 from sddm.commands import runs
 from sddm.commands.runs import Flat
 from sddm.commands.translated import translated
@@ -21,10 +21,13 @@ from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
 from sddm.metrics import Figure, compare, left_out
-from sddm.report import ENDINGS, LEAST_ROWS, measured, target_of, write_report
+from sddm.report import ENDINGS, LEAST_ROWS, measured, of_table, target_of, write_report
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
+
+if TYPE_CHECKING:
+    from sddm.codecs import Columns
 
 MOST = {"num_times": 10_000, "samples": 1_000_000, "steps": 1_000_000, "seed": MAX_SEED}
 """Numbers above which a typing error is more likely than intent, or memory does not suffice."""
@@ -155,12 +158,7 @@ class _Reported(NamedTuple):
 
 def _reported(command: EvaluateCommand, diffusion: Diffusion, train: Dataset | None, data: Dataset) -> _Reported:
     """Check that there can be a report, before any work is done."""
-    codec = diffusion.codec or data.codec
-    if not isinstance(codec, Columns):
-        raise ValueError(
-            f"A report is about a table, but this model was trained on {type(codec).__name__.lower()}. Leave out "
-            "--report; the figures are printed, and --out writes them."
-        )
+    codec = of_table(diffusion.codec or data.codec)
     if train is None:
         raise ValueError(
             f"A report needs the rows that the model was trained on, but {command.run!r} is not the folder of a run. "

@@ -11,6 +11,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from sddm import _checks
+from sddm.codecs import Codec, Columns
 from sddm.metrics import Closeness, Estimate, Figure, closeness, cramers_v, told_apart, utility
 from sddm.metrics import mean_association_gap as association_gap
 from sddm.metrics import mean_variation as variation
@@ -100,6 +101,16 @@ def measured(samples: Tokens, train: Tokens, held_out: Tokens, codec: Any, targe
     ]
     associations = cramers_v(made), cramers_v(apart)
     return Measured(num, len(train), figures, columns, best, cells, shares, associations, of_rows)
+
+
+def of_table(codec: Codec) -> Columns:
+    """The codec, if it is that of a table."""
+    if not isinstance(codec, Columns):
+        raise ValueError(
+            f"A report is about a table, but this model was trained on {type(codec).__name__.lower()}. Leave out "
+            "--report; the figures are printed, and --out writes them."
+        )
+    return codec
 
 
 def target_of(codec: Any, name: str | None) -> int:
