@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from io import BytesIO
 from textwrap import wrap
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float64
 from matplotlib.axes import Axes
@@ -50,7 +45,8 @@ def pictures(measured: Measured) -> dict[str, bytes]:
 
 def table_drawn(title: str, said: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
     """A title, a sentence and a table, as wide as the pictures."""
-    figure, axis = plt.subplots(figsize=(WIDE, 1.5 + 0.26 * len(rows)), facecolor=PAPER, layout="constrained")
+    figure = Figure(figsize=(WIDE, 1.5 + 0.26 * len(rows)), facecolor=PAPER, layout="constrained")
+    axis = figure.subplots()
     axis.axis("off")
     axis.set_title(plain(title, 80), loc="left", fontsize=13, color=INK, pad=10)
     axis.text(0, 1, "\n".join(wrap(plain(said, 600), 150)), fontsize=8, color=INK, va="top", transform=axis.transAxes)
@@ -78,7 +74,8 @@ def _furthest(measured: Measured) -> list[int]:
 
 def _variations(measured: Measured) -> Figure:
     shown = _furthest(measured)[:LISTED][::-1]
-    figure, axis = plt.subplots(figsize=(WIDE, 0.9 + 0.22 * len(shown)), facecolor=PAPER, layout="constrained")
+    figure = Figure(figsize=(WIDE, 0.9 + 0.22 * len(shown)), facecolor=PAPER, layout="constrained")
+    axis = figure.subplots()
     places = np.arange(len(shown))
     columns = [measured.columns[d] for d in shown]
     data = [(column.of_data, column.of_data_standard_error) for column in columns]
@@ -97,9 +94,8 @@ def _variations(measured: Measured) -> Figure:
 def _columns(measured: Measured) -> Figure:
     shown = _furthest(measured)[:PANELS]
     down = -(-len(shown) // ACROSS)
-    figure, axes = plt.subplots(
-        down, ACROSS, figsize=(WIDE, 1.9 * down + 0.3), squeeze=False, facecolor=PAPER, layout="constrained"
-    )
+    figure = Figure(figsize=(WIDE, 1.9 * down + 0.3), facecolor=PAPER, layout="constrained")
+    axes = figure.subplots(down, ACROSS, squeeze=False)
     for axis in axes.flat[len(shown) :]:
         axis.axis("off")
     for d, axis in zip(shown, axes.flat, strict=False):
@@ -109,7 +105,8 @@ def _columns(measured: Measured) -> Figure:
         axis.set_xticks(range(0, len(labels), every), [plain(label, 9) for label in labels[::every]], fontsize=6.5)
         if len(labels) > 3:
             axis.tick_params(axis="x", rotation=35)
-            plt.setp(axis.get_xticklabels(), ha="right", rotation_mode="anchor")
+            for label in axis.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
         axis.tick_params(axis="y", labelsize=6.5)
         axis.set_title(plain(measured.cells.names[d], 24), fontsize=8.5, color=INK)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="upper right", ncols=2)
@@ -118,7 +115,8 @@ def _columns(measured: Measured) -> Figure:
 
 def _associations(measured: Measured) -> Figure:
     samples, data = (table.numpy() for table in measured.associations)
-    figure, axes = plt.subplots(1, 3, figsize=(WIDE, 4.0), facecolor=PAPER, layout="constrained")
+    figure = Figure(figsize=(WIDE, 4.0), facecolor=PAPER, layout="constrained")
+    axes = figure.subplots(1, 3)
     names = [plain(name, 12) for name in measured.cells.names]
     gap = samples - data
     largest = max(LEAST_GAP, float(np.abs(gap).max()))
@@ -141,7 +139,8 @@ def _associations(measured: Measured) -> Figure:
 
 
 def _distances(measured: Measured) -> Figure:
-    figure, axis = plt.subplots(figsize=(WIDE, 2.6), facecolor=PAPER, layout="constrained")
+    figure = Figure(figsize=(WIDE, 2.6), facecolor=PAPER, layout="constrained")
+    axis = figure.subplots()
     farthest = max(int(distances.max()) for distances in measured.closeness.distances)
     counts = [np.bincount(each.numpy(), minlength=farthest + 1) / len(each) for each in measured.closeness.distances]
     _bars(axis, *counts)
@@ -169,5 +168,4 @@ def _finished(figure: Figure, title: str) -> bytes:
         figure.suptitle(title, x=0.008, ha="left", fontsize=11, color=INK)
     file = BytesIO()
     figure.savefig(file, format="png", dpi=110)
-    plt.close(figure)
     return file.getvalue()

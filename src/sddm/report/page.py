@@ -13,7 +13,6 @@ from PIL import Image
 
 from sddm import _files
 from sddm.metrics import Figure
-from sddm.report.drawn import pictures, table_drawn
 from sddm.report.measured import Measured
 
 ENDINGS = (".html", ".png")
@@ -30,6 +29,8 @@ HEADER = ("", "samples", "data", "if samples had the law of the data")
 
 def write_report(measured: Measured, title: str, path: Path) -> None:
     """Write a page (.html), or its table and pictures as one picture (.png)."""
+    from sddm.report.drawn import pictures, table_drawn  # slow to import, and only reports need it
+
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = pictures(measured)
     if path.suffix == ".html":
