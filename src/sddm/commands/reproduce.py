@@ -25,8 +25,8 @@ class ReproduceCommand:
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="|".join(EXPERIMENTS))]
     """synthetic: the tables of the seven densities; steps and training: the distance of its energy row from the data,
     by number of sampling steps and by time of training; learning, objectives and orders: recipes, losses and orders of
-    sampling on real sequences; samplers and samplers-trained: every sampler by the number of evaluations, on a known law
-    and on trained models; music and music-steps: completions of melodies by several systems; chorales: one model
+    sampling on real sequences; samplers and samplers-trained: every sampler by the number of evaluations, of a known
+    law and of trained models; music and music-steps: completions of melodies by several systems; chorales: one model
     that harmonises, fills and completes; images and images-steps: pictures, by their codes and by their pixels."""
     scale: Literal["small", "paper"] = "small"
     """small: what two CPU cores finish, minutes a cell; paper: the paper's sizes and steps, for a GPU."""
