@@ -12,9 +12,11 @@ import torch
 from scipy import stats
 
 from sddm import Diffusion
-from sddm.marginals import MarginalModel, Oracle
+from sddm.marginals import MarginalModel, Marginals, Oracle
+from sddm.marginals.wrappers import Wrapper
 from sddm.processes import PROCESSES, Absorbing, CustomRate, Uniform
 from sddm.query import Query, at_positions
+from sddm.randomness import Stream
 from sddm.samplers.jumps import reverse_rates
 from sddm.schedules import Constant, Exponential, LogSquare
 
@@ -49,6 +51,10 @@ def process_named(name, share=0.1, num_states=3):
     if PROCESSES[name] is CustomRate:
         return one_way(share)
     return PROCESSES[name](num_states, LogSquare(1.0)).leaving(share)
+
+
+ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
+"""One process of each kind, by name."""
 
 
 def random_law(num_states, dim, seed, impossible=0):
@@ -114,6 +120,17 @@ class Watched(MarginalModel):
     @property
     def times(self):
         return [float(call["t"][0]) for call in self.asked]
+
+
+class OfXt(Wrapper):
+    """The same model, which does not say what it knows of x_0."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.implicit = False
+
+    def changed(self, marginals, process, query):
+        return Marginals(marginals.log_xt)
 
 
 # ---- the whole space -----------------------------------------------------------------------------------------------
@@ -405,6 +422,17 @@ def p_value(counts, laws):
     """How often draws from these laws fit worse than these counts. Several rows: independent experiments."""
     rows = [chi_square(c, law) for c, law in zip(torch.atleast_2d(counts), torch.atleast_2d(laws), strict=True)]
     return float(stats.chi2.sf(sum(r[0] for r in rows), sum(r[1] for r in rows)))
+
+
+def fit(diffusion, step, law, t, s, dim, each=2000, seed=0):
+    """How well draws of a step from t to s, from every possible state, fit its law: that of each position from each
+    state, if positions are independent, or the matrix of all transitions."""
+    symbols = diffusion.process.num_symbols
+    x = states_of(diffusion.process, dim).repeat_interleave(each, dim=0)
+    with torch.no_grad():
+        drawn = step(diffusion, Query(x, times(t, len(x))), times(s, len(x)), Stream(seeded(seed)))
+    counts = torch.stack([counts_of(y, symbols) for y in drawn.split(each)])
+    return p_value(counts, law if law.ndim == 2 else as_kernel(law, symbols))
 
 
 def draw_states(law, num, num_symbols, dim, seed):

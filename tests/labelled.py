@@ -2,7 +2,7 @@
 
 import torch
 
-from enumerated import random_law
+from enumerated import oracle, random_law
 from sddm.marginals import MarginalModel, Marginals, Oracle
 from sddm.marginals.wrappers import Wrapper
 from sddm.query import NO_LABEL, at_positions
@@ -13,6 +13,18 @@ def random_joint(num_labels, num_states, dim, seed):
     each = torch.stack([random_law(num_states, dim, seed + label) for label in range(num_labels)])
     prior = torch.arange(1, num_labels + 1, dtype=torch.float64)
     return each * (prior / prior.sum())[:, None]
+
+
+C, D, T = 3, 2, 0.4
+"""States, positions, and a time on the way."""
+JOINT = random_joint(2, C, D, seed=3)
+NOISES = ["uniform", "absorbing", "birth-death", "discretized-gaussian"]
+
+
+def of_label(process, label, joint=JOINT, dim=D):
+    """The exact model of p(x | y), or of p(x) if there is no label."""
+    law = joint.sum(0) if label is None else joint[label]
+    return oracle(process, law / law.sum(), dim)
 
 
 class LabelledOracle(MarginalModel):

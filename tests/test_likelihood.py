@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from enumerated import (
+    ENUMERABLE,
     TableModel,
     Watched,
     absorbing,
@@ -41,7 +42,6 @@ from sddm.schedules import Constant, SqrtCosine
 DIM = 2
 LAW = random_law(3, DIM, seed=3)
 X0 = all_states(3, DIM)
-ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
 MASTER_EQUATION = 1e-7
 """The error of the exact laws, relative to probabilities of 0.01 and more; see `generated_law`."""
 

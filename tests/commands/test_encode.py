@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from console import ends
 from sddm.cli import main
 from sddm.codecs import Codes
 from sddm.commands import encode, runs
@@ -42,17 +43,6 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def tokenizer(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "tokenizer")
-
-
-def ends(arguments, capsys):
-    """The exit code of a command, and what it said."""
-    capsys.readouterr()
-    try:
-        main([str(argument) for argument in arguments])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    return code, capsys.readouterr().err
 
 
 # ---- the walk of four commands
@@ -268,6 +258,7 @@ def killed(data, rows, codec):
         os.kill(os.getpid(), signal.SIGKILL)
     return ordinary(data, rows, codec)
 encode._encoded = killed
+from console import ends
 from sddm.cli import main
 main(["encode", {str(tokenizer)!r}, "--data", "squares", "--batch-size", "10", "--out", {str(tmp_path / "codes")!r}])
 """

@@ -18,21 +18,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tiny_pictures
+from console import ends
 from sddm import Diffusion, _files, recipe
 from sddm.cli import main
 from sddm.commands import runs
 from sddm.training import Epochs, checkpoints
 
-LINES = ["the cat sat", "the dog ran", "a cat ran", "the dog sat"]
 TINY = ["--width", "8", "--layers", "1", "--heads", "2", "--mlp", "8", "--batch-size", "8"]
 SHORT = [*TINY, "--steps", "12", "--save-every", "3", "--log-every", "2", "--evaluate-every", "6", "--keep", "2"]
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "lines.txt"
-    path.write_text("\n".join(LINES * 8))
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -46,17 +39,6 @@ def straight(text, tmp_path_factory):
 @pytest.fixture
 def run(straight, tmp_path):
     return Path(shutil.copytree(straight, tmp_path / "run"))
-
-
-def ends(arguments, capsys):
-    """The exit code of a command, and what it said."""
-    capsys.readouterr()
-    try:
-        main([str(argument) for argument in arguments])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    return code, capsys.readouterr().err
 
 
 def weights(folder):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from console import told
 from sddm import _files, recipe
 from sddm.cli import main
 from sddm.errors import BusyError
@@ -21,13 +22,6 @@ from sddm.training import checkpoints
 
 TINY = ["--width", "8", "--layers", "1", "--heads", "2", "--mlp", "8", "--batch-size", "8"]
 SHORT = [*TINY, "--steps", "6", "--save-every", "3"]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "lines.txt"
-    path.write_text("\n".join(["the cat sat", "the dog ran", "a cat ran", "the dog sat"] * 8))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +34,6 @@ def trained(text, tmp_path_factory):
 @pytest.fixture
 def run(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run")
-
-
-def ends(arguments, capsys):
-    """The exit code of a command, what it printed and what it said."""
-    capsys.readouterr()
-    try:
-        main([str(argument) for argument in arguments])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    told = capsys.readouterr()
-    return code, told.out, told.err
 
 
 HOLDER = """
@@ -106,7 +88,7 @@ def test_samples_that_are_printed_leave_nothing_in_the_temporary_folder_and_take
         return ordinary(*arguments, **options)
 
     monkeypatch.setattr(recipe, "sample", watched)
-    assert ends(["sample", run, "--num", "4", "--steps", "2", "--batch-size", "2"], capsys)[0] == 0
+    assert told(["sample", run, "--num", "4", "--steps", "2", "--batch-size", "2"], capsys)[0] == 0
     assert seen == [[], []]
     assert not list((tmp_path / "tmp").iterdir())
 
@@ -122,12 +104,12 @@ def interrupted_after_one_batch(arguments, monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "sample", interrupted)
-        assert ends(arguments, capsys)[0] == 130
+        assert told(arguments, capsys)[0] == 130
 
 
 def test_batches_that_this_very_job_did_not_make_are_made_again(run, tmp_path, monkeypatch, capsys):
     options = ["sample", run, "--num", "4", "--steps", "2", "--batch-size", "2", "--out"]
-    ends([*options, tmp_path / "right.npy"], capsys)
+    told([*options, tmp_path / "right.npy"], capsys)
     arguments = [*options, tmp_path / "made.npy"]
     for seed, harm in (
         (1, lambda part: None),  # of another seed
@@ -137,7 +119,7 @@ def test_batches_that_this_very_job_did_not_make_are_made_again(run, tmp_path, m
         interrupted_after_one_batch([*arguments, "--seed", str(seed)], monkeypatch, capsys)
         (part,) = (tmp_path / "made.npy.parts").glob("rows-*")
         harm(part)
-        assert ends(arguments, capsys)[0] == 0
+        assert told(arguments, capsys)[0] == 0
         assert (tmp_path / "made.npy").read_bytes() == (tmp_path / "right.npy").read_bytes()
         assert not (tmp_path / "made.npy.parts").exists()
         (tmp_path / "made.npy").unlink()
@@ -146,14 +128,14 @@ def test_batches_that_this_very_job_did_not_make_are_made_again(run, tmp_path, m
 def test_a_second_command_with_the_same_file_says_that_it_is_in_use(run, tmp_path, in_use, capsys):
     holder = in_use(tmp_path / "made.txt.parts")
     arguments = ["sample", run, "--num", "2", "--steps", "2", "--out", tmp_path / "made.txt"]
-    code, _, said = ends(arguments, capsys)
+    code, _, said = told(arguments, capsys)
     assert code == 7
     assert re.fullmatch(r"sddm: '.*made\.txt' is in use: process \d+ on .* is using it\. Wait .*\n", said)
     assert not (tmp_path / "made.txt").exists()
     holder.kill()
     holder.wait()
-    assert ends(arguments, capsys)[0] == 0
-    assert ends(arguments, capsys)[0] == 2  # it exists now
+    assert told(arguments, capsys)[0] == 0
+    assert told(arguments, capsys)[0] == 2  # it exists now
     assert len((tmp_path / "made.txt").read_text().splitlines()) == 2
     assert not list(tmp_path.glob("made.txt.*"))
 
@@ -165,14 +147,14 @@ def test_two_trainings_into_one_folder_are_refused(run, text, in_use, capsys):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
     holder = in_use(run)
     for options in (["--resume"], ["--data", text, *SHORT]):
-        code, _, said = ends(["train", "--out", run, *options], capsys)
+        code, _, said = told(["train", "--out", run, *options], capsys)
         assert code == 7
         assert f"process {holder.pid} on " in said
         assert len(said.splitlines()) == 1
     assert {path: path.read_bytes() for path in before} == before
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert ends(["train", "--out", run, "--resume"], capsys)[0] == 0
+    assert told(["train", "--out", run, "--resume"], capsys)[0] == 0
 
 
 def test_a_lock_can_be_taken_again_by_its_own_process_and_is_free_afterwards(tmp_path):
@@ -208,10 +190,10 @@ def test_without_locks_everybody_may_write(tmp_path, monkeypatch, without):
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(run, text, tmp_path, capsys, options, named):
-    ends(["train", "--data", text, "--out", tmp_path / "other", *SHORT, *options], capsys)
+    told(["train", "--data", text, "--out", tmp_path / "other", *SHORT, *options], capsys)
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(tmp_path / "other" / "checkpoints", run / "checkpoints")
-    code, _, said = ends(["train", "--out", run, "--resume"], capsys)
+    code, _, said = told(["train", "--out", run, "--resume"], capsys)
     assert code == 3
     assert f"The checkpoint belongs to another run: there {named}" in said
 
@@ -219,20 +201,20 @@ def test_a_checkpoint_of_another_run_is_refused(run, text, tmp_path, capsys, opt
 def test_a_checkpoint_of_other_data_is_refused(run, text, tmp_path, capsys):
     other = tmp_path / "lines.txt"
     other.write_text(text.read_text().replace("a cat ran", "a dog ran"))
-    ends(["train", "--data", other, "--out", tmp_path / "other", *SHORT], capsys)
+    told(["train", "--data", other, "--out", tmp_path / "other", *SHORT], capsys)
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(tmp_path / "other" / "checkpoints", run / "checkpoints")
-    code, _, said = ends(["train", "--out", run, "--resume"], capsys)
+    code, _, said = told(["train", "--out", run, "--resume"], capsys)
     assert code == 3
     assert "belongs to another run: there data is" in said
 
 
 def test_options_that_decide_the_steps_cannot_change_when_a_run_goes_on(run, capsys):
-    code, _, said = ends(["train", "--out", run, "--resume", "--learning-rate", "0.5"], capsys)
+    code, _, said = told(["train", "--out", run, "--resume", "--learning-rate", "0.5"], capsys)
     assert code == 2
     assert "learning_rate is 0.5, but the run" in said
     assert "was started with 0.005. Leave out --learning-rate" in said
-    assert ends(["train", "--out", run, "--resume", "--steps", "8", "--keep", "1", "--accumulate", "2"], capsys)[0] == 0
+    assert told(["train", "--out", run, "--resume", "--steps", "8", "--keep", "1", "--accumulate", "2"], capsys)[0] == 0
     assert checkpoints.newest(run / "checkpoints").step == 8
 
 
@@ -241,7 +223,7 @@ def test_a_checkpoint_of_an_older_version_which_does_not_say_whose_it_is_is_take
     value = checkpoints.read(path)
     del value.state["identity"]
     checkpoints.save(run / "checkpoints", value, keep=1)
-    assert ends(["train", "--out", run, "--resume", "--steps", "8"], capsys)[0] == 0
+    assert told(["train", "--out", run, "--resume", "--steps", "8"], capsys)[0] == 0
 
 
 def test_processes_with_different_data_all_stop_with_a_sentence(text, tmp_path, forks):
@@ -307,7 +289,7 @@ def test_what_a_killed_run_left_is_removed_when_it_goes_on(run, capsys):
     for path in left:
         path.mkdir()
         (path / "half.safetensors").write_bytes(b"half")
-    assert ends(["train", "--out", run, "--resume"], capsys)[0] == 0
+    assert told(["train", "--out", run, "--resume"], capsys)[0] == 0
     assert not any(path.exists() for path in left)
 
 

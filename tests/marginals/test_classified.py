@@ -29,7 +29,7 @@ from enumerated import (
     total_variation,
     uniform,
 )
-from labelled import Told, random_joint
+from labelled import JOINT, NOISES, C, D, T, Told, of_label
 from sddm import Diffusion, NoisedClassifier, sample
 from sddm.codecs import Integers
 from sddm.data import Dataset
@@ -40,9 +40,6 @@ from sddm.query import Query
 from sddm.samplers import Analytical, Euler, TauLeaping, uniform_in_share
 from sddm.training import ClassifierLearner, TrainingConfig, train_classifier
 
-C, D, T = 3, 2, 0.4
-JOINT = random_joint(2, C, D, seed=3)
-NOISES = ["uniform", "absorbing", "birth-death", "discretized-gaussian"]
 SMALL = Sizes(width=8, layers=1, heads=2, mlp=8)
 
 
@@ -73,11 +70,6 @@ class Linear(torch.nn.Module):
     def forward(self, query):
         x = query.xt if query.xt.is_floating_point() else F.one_hot(query.xt, self.num_symbols).double()
         return F.log_softmax(self.scale * torch.einsum("bdc,dcy->by", x, self.weights), dim=-1)
-
-
-def of_label(process, label):
-    law = JOINT.sum(0) if label is None else JOINT[label]
-    return oracle(process, law / law.sum(), D)
 
 
 def classified(process, gamma=1.0, label=1, **options):

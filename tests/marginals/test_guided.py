@@ -6,6 +6,7 @@ import torch
 from enumerated import (
     ROUNDING,
     UNLIKELY,
+    OfXt,
     Watched,
     absorbing,
     analytical_laws,
@@ -26,27 +27,17 @@ from enumerated import (
     total_variation,
     uniform,
 )
-from labelled import LabelledOracle, Told, random_joint
+from labelled import JOINT, NOISES, C, D, LabelledOracle, T, Told, of_label, random_joint
 from sddm import Condition, Diffusion, sample
-from sddm.marginals import Energy, Guided, Hollow, Marginals
-from sddm.marginals.wrappers import Wrapper
+from sddm.marginals import Energy, Guided, Hollow
 from sddm.query import Query
 from sddm.samplers import Analytical, Euler, InOrder, TauLeaping, uniform_in_share
 
-C, D, T = 3, 2, 0.4
-JOINT = random_joint(2, C, D, seed=3)
-NOISES = ["uniform", "absorbing", "birth-death", "discretized-gaussian"]
 GAMMAS = [-1.0, 0.5, 2.0, 4.0]
 
 
 def guided(process, gamma, label=1, joint=JOINT, dim=D, rates=False):
     return Diffusion(process, Told(Guided(LabelledOracle(joint, C, dim), gamma, rates), label))
-
-
-def of_label(process, label, joint=JOINT, dim=D):
-    """The exact model of p(x | y), or of p(x) if there is no label."""
-    law = joint.sum(0) if label is None else joint[label]
-    return oracle(process, law / law.sum(), dim)
 
 
 def asked(x):
@@ -187,17 +178,6 @@ def test_what_the_data_or_the_label_exclude_stays_excluded_and_nothing_is_nan(ga
     assert float(law[0]) == 0
     certain = torch.tensor([0.0, 1.0, 0.0] if gamma < 0 else [0.0, 0.0, 1.0], dtype=torch.float64)
     torch.testing.assert_close(law, certain, rtol=0, atol=1e-15)
-
-
-class OfXt(Wrapper):
-    """The same model, which does not say what it knows of x_0."""
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.implicit = False
-
-    def changed(self, marginals, process, query):
-        return Marginals(marginals.log_xt)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from enumerated import (
+    OfXt,
     absorbing,
     analytical_laws,
     euler_laws,
@@ -21,8 +22,7 @@ from enumerated import (
 )
 from sddm import Condition, Diffusion
 from sddm.losses import conditional_ratio_matching, ct_elbo, denoising_cross_entropy, ratio_matching, x0_cross_entropy
-from sddm.marginals import Hollow, LeaveOneOut, Marginals, Masked, Oracle, Restricted, Tempered
-from sddm.marginals.wrappers import Wrapper
+from sddm.marginals import Hollow, LeaveOneOut, Masked, Oracle, Restricted, Tempered
 from sddm.processes import Absorbing, BirthDeath, Uniform
 from sddm.samplers import Analytical, Corrector, Euler, Exact, TauLeaping, uniform_in_share
 from sddm.schedules import Constant, SqrtCosine
@@ -124,21 +124,10 @@ def test_a_model_that_cannot_be_restricted_says_why():
 # ---- temperature ---------------------------------------------------------------------------------------------------
 
 
-class Explicit(Wrapper):
-    """The same law, told as one of x_t alone."""
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.implicit = False
-
-    def changed(self, marginals, process, query):
-        return Marginals(marginals.log_xt)
-
-
 def two_models(process, law, temperature):
     """Of the same data at the same temperature: one of x_0, one of x_t."""
     model = oracle(process, law, 2).model
-    return [Diffusion(process, Tempered(one, temperature)) for one in (model, Explicit(model))]
+    return [Diffusion(process, Tempered(one, temperature)) for one in (model, OfXt(model))]
 
 
 def test_temperature_raises_each_conditional_of_the_data_to_a_power():
@@ -175,7 +164,7 @@ def test_a_high_temperature_does_not_sharpen_or_flatten_the_noise(explicit):
     x_0, 99.7% of ten thousand."""
     process, num = Uniform(2, SqrtCosine(1.0)).leaving(0.02), 500
     model = Oracle(torch.tensor([[0], [1]]).expand(2, 8), [0.5, 0.5])
-    diffusion = Diffusion(process, Explicit(model) if explicit else model)
+    diffusion = Diffusion(process, OfXt(model) if explicit else model)
     x = diffusion.sample(num, steps=100, seed=0, temperature=2.0)
     impossible = int((x != x[:, :1]).any(1).sum())
     assert impossible < 0.003 * num + 4 * math.sqrt(0.003 * num)
@@ -183,7 +172,7 @@ def test_a_high_temperature_does_not_sharpen_or_flatten_the_noise(explicit):
 
 def test_a_temperature_is_refused_where_the_noise_cannot_be_undone():
     process = BirthDeath(3, Constant(1.0)).leaving(0.1)
-    diffusion = Diffusion(process, Explicit(oracle(process, random_law(3, 2, seed=1), 2).model))
+    diffusion = Diffusion(process, OfXt(oracle(process, random_law(3, 2, seed=1), 2).model))
     with pytest.raises(ValueError, match=r"temperature: .* noise of BirthDeath cannot be undone"):
         diffusion.sample(4, steps=2, seed=0, temperature=0.5)
 

@@ -7,15 +7,14 @@ import pytest
 import torch
 
 from enumerated import (
+    ENUMERABLE,
     UNLIKELY,
     Watched,
     absorbing,
-    counts_of,
+    fit,
     index_of,
     law_at,
-    one_way,
     oracle,
-    p_value,
     random_law,
     seeded,
     states_of,
@@ -25,11 +24,8 @@ from enumerated import (
     uniform,
 )
 from sddm import Condition, Diffusion, sample
-from sddm.query import Query
-from sddm.randomness import Stream
 from sddm.samplers import Analytical, Informed, uniform_in_time
 
-ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
 DIM, S = 3, 0.3
 
 
@@ -107,13 +103,8 @@ def test_a_choice_by_certainty_does_not_nor_do_several_positions_at_once(make):
     "corrector", [Informed(temperature=0.7), Informed(positions=2), Informed(temperature=0.5, accept=True)], ids=repr
 )
 def test_the_library_draws_from_this_kernel(make, corrector):
-    diffusion, each = table(make(), 2), 2000
-    states = states_of(diffusion.process, 2)
-    x = states.repeat_interleave(each, dim=0)
-    with torch.no_grad():
-        drawn = corrector(diffusion, Query(x, times(S, len(x))), times(0.5, len(x)), Stream(seeded(0)))
-    counts = torch.stack([counts_of(y, diffusion.process.num_symbols) for y in drawn.split(each)])
-    assert p_value(counts, kernel(diffusion, S, 2, corrector)) > UNLIKELY
+    diffusion = table(make(), 2)
+    assert fit(diffusion, corrector, kernel(diffusion, S, 2, corrector), S, 0.5, 2) > UNLIKELY
 
 
 @pytest.mark.usefixtures("without_annotation_checks")

@@ -9,11 +9,9 @@ from enumerated import (
     Watched,
     absorbing,
     analytical_laws,
-    as_kernel,
-    counts_of,
     euler_laws,
+    fit,
     one_way,
-    p_value,
     seeded,
     states_of,
     times,
@@ -43,13 +41,8 @@ def watched(process, dim, by_position):
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize(("t", "s"), [(0.5, 0.45), (0.5, 0.1), (0.1, 0.0)])
 def test_a_lazy_step_has_the_law_of_the_step(make, name, by_position, t, s):
-    process, dim, each = make(), 2, 3000
-    diffusion, (step, laws_of) = watched(process, dim, by_position), STEPS[name]
-    x = states_of(process, dim).repeat_interleave(each, dim=0)
-    with torch.no_grad():
-        drawn = Lazy(step)(diffusion, Query(x, times(t, len(x))), times(s, len(x)), Stream(seeded(0)))
-    counts = torch.stack([counts_of(y, process.num_symbols) for y in drawn.split(each)])
-    assert p_value(counts, as_kernel(laws_of(diffusion, t, s, dim), process.num_symbols)) > UNLIKELY
+    diffusion, (step, laws_of) = watched(make(), 2, by_position), STEPS[name]
+    assert fit(diffusion, Lazy(step), laws_of(diffusion, t, s, 2), t, s, 2, each=3000) > UNLIKELY
 
 
 @pytest.mark.parametrize("make", PROCESSES.values(), ids=PROCESSES)

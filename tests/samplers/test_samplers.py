@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from enumerated import (
+    ENUMERABLE,
     ONE_WAY,
     ROUNDING,
     UNLIKELY,
@@ -24,6 +25,7 @@ from enumerated import (
     draw_states,
     elapsed,
     euler_laws,
+    fit,
     generated_law,
     index_of,
     law_after,
@@ -70,7 +72,6 @@ from sddm.samplers.jumps import summed_leap
 from sddm.samplers.steps import OwnStart
 from sddm.schedules import Constant, Exponential, LogSquare, SqrtCosine
 
-ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
 STEPS = {"euler": Euler(), "analytical": Analytical(), "tau-leaping": TauLeaping()}
 LAWS = {"euler": euler_laws, "analytical": analytical_laws, "tau-leaping": single_leap_laws}
 
@@ -168,17 +169,6 @@ def test_at_constant_speed_the_analytical_step_is_closer_than_euler_in_three_dim
 
 
 # ---- the library draws from these laws -----------------------------------------------------------------------------
-
-
-def fit(diffusion, step, laws, t, s, dim, each=2000, seed=0):
-    """How well draws of one step from every possible state fit the product of the laws of the positions."""
-    process = diffusion.process
-    states = states_of(process, dim)
-    x = states.repeat_interleave(each, dim=0)
-    with torch.no_grad():
-        drawn = step(diffusion, Query(x, times(t, len(x))), times(s, len(x)), Stream(seeded(seed)))
-    counts = torch.stack([counts_of(y, process.num_symbols) for y in drawn.split(each)])
-    return p_value(counts, as_kernel(laws, process.num_symbols))
 
 
 @pytest.mark.parametrize("make", [*ENUMERABLE.values(), birth_death], ids=[*ENUMERABLE, "birth-death"])
@@ -324,14 +314,7 @@ def test_a_corrector_jumps_forwards_and_backwards_at_once(make):
     tau = factor * elapsed(diffusion, s, t)
     once = as_kernel(corrector_laws(diffusion, s, tau, 2), diffusion.process.num_symbols)
     for rounds, kernel in ((1, once), (2, once @ once)):
-        states = states_of(diffusion.process, 2)
-        x = states.repeat_interleave(2000, dim=0)
-        with torch.no_grad():
-            corrected = Corrector(rounds=rounds, factor=factor)(
-                diffusion, Query(x, times(s, len(x))), times(t, len(x)), Stream(seeded(rounds))
-            )
-        counts = torch.stack([counts_of(y, diffusion.process.num_symbols) for y in corrected.split(2000)])
-        assert p_value(counts, kernel) > UNLIKELY
+        assert fit(diffusion, Corrector(rounds=rounds, factor=factor), kernel, s, t, 2, seed=rounds) > UNLIKELY
 
 
 def evaluation_times(corrector, sampler, steps=4):

@@ -8,6 +8,7 @@ import torch
 
 from enumerated import (
     UNLIKELY,
+    OfXt,
     TableModel,
     Watched,
     absorbing,
@@ -15,6 +16,7 @@ from enumerated import (
     as_kernel,
     counts_of,
     elapsed,
+    fit,
     law_after,
     law_at,
     log_log_slope,
@@ -30,10 +32,8 @@ from enumerated import (
     uniform,
 )
 from sddm import Condition, Diffusion, sample
-from sddm.marginals import MarginalModel, Marginals
 from sddm.processes import Uniform
 from sddm.query import Query
-from sddm.randomness import Stream
 from sddm.samplers import Analytical, Euler, Sweep, uniform_in_share
 from sddm.schedules import LogSquare
 
@@ -83,14 +83,9 @@ def sweep_kernel(laws, symbols):
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("groups", [1, 2, 3, 8])
 def test_a_sweep_draws_from_the_mean_of_the_kernels_of_all_orders(name, groups):
-    diffusion, dim, t, s, each = table(uniform(), 3), 3, 0.5, 0.1, 3000
-    x = states_of(diffusion.process, dim).repeat_interleave(each, dim=0)
-    with torch.no_grad():
-        query = Query(x, times(t, len(x)))
-        drawn = Sweep(STEPS[name], groups)(diffusion, query, times(s, len(x)), Stream(seeded(0)))
-    counts = torch.stack([counts_of(y, 3) for y in drawn.split(each)])
-    laws = swept_laws(name, diffusion, t, s, dim, min(groups, dim))
-    assert p_value(counts, sweep_kernel(laws, 3)) > UNLIKELY
+    diffusion, dim, t, s = table(uniform(), 3), 3, 0.5, 0.1
+    expected = sweep_kernel(swept_laws(name, diffusion, t, s, dim, min(groups, dim)), 3)
+    assert fit(diffusion, Sweep(STEPS[name], groups), expected, t, s, dim, each=3000) > UNLIKELY
 
 
 NUMBERS = [8, 16, 32]
@@ -164,19 +159,6 @@ def test_what_no_push_can_be_is_pulled_to_the_edge(make):
     assert torch.equal((pulled / pulled.sum(-1, keepdim=True)), p)
 
 
-class OnlyXt(MarginalModel):
-    """Of a model's predictions, those of x_t."""
-
-    implicit = False
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner, self.length = inner, inner.length
-
-    def forward(self, process, query):
-        return Marginals(self.inner(process, query).log_xt)
-
-
 @pytest.mark.parametrize("make", PULLED.values(), ids=PULLED)
 @pytest.mark.parametrize("sampler", [Analytical(), Sweep(groups=2)], ids=["analytical", "sweep"])
 def test_the_analytical_step_needs_no_prediction_of_x0_where_the_process_can_be_undone(make, sampler):
@@ -185,7 +167,7 @@ def test_the_analytical_step_needs_no_prediction_of_x0_where_the_process_can_be_
     knows = oracle(process, random_law(3, 3, seed=2), 3)
     seen, told = (
         sample(Diffusion(process, model), 2000, 6, sampler, generator=seeded(0))
-        for model in (knows.model, OnlyXt(knows.model))
+        for model in (knows.model, OfXt(knows.model))
     )
     assert float((seen != told).any(dim=1).double().mean()) < 1e-3  # a uniform may fall between two roundings
 
@@ -194,7 +176,7 @@ def test_a_chain_of_analytical_steps_is_exact_in_one_dimension_for_a_model_of_xt
     process, law = uniform(0.5), random_law(3, 1, seed=1)
     start = law_at(process, law, 1, 1.0)
     end = law_after(analytical_laws, oracle(process, law, 1), start, uniform_in_share(process, 3), 1)
-    told = Diffusion(process, OnlyXt(oracle(process, law, 1).model))
+    told = Diffusion(process, OfXt(oracle(process, law, 1).model))
     x = sample(told, 40_000, 3, Analytical(), generator=seeded(0), grid=uniform_in_share)
     prior = torch.full((3,), 1 / 3, dtype=torch.float64)
     expected = law_after(analytical_laws, oracle(process, law, 1), prior, uniform_in_share(process, 3), 1)

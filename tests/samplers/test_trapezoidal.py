@@ -7,21 +7,21 @@ import pytest
 import torch
 
 from enumerated import (
+    ENUMERABLE,
     UNLIKELY,
     Watched,
     absorbing,
     analytical_laws,
     as_kernel,
     base_rates,
-    counts_of,
     finishing_laws,
+    fit,
     law_after,
     law_at,
     log_log_slope,
     on_all_symbols,
     one_way,
     oracle,
-    p_value,
     random_law,
     seeded,
     states_of,
@@ -32,11 +32,7 @@ from enumerated import (
 )
 from sddm import Diffusion, sample
 from sddm.processes import Absorbing
-from sddm.query import Query
-from sddm.randomness import Stream
 from sddm.samplers import Euler, Trapezoidal, uniform_in_time
-
-ENUMERABLE = {"uniform": uniform, "absorbing": absorbing, "not reversible": one_way}
 
 
 def halfway(process, t, s, theta):
@@ -180,13 +176,8 @@ def test_it_is_exact_in_one_dimension(make, theta):
 def test_the_library_draws_from_this_law(make, t, s):
     for step, law in ((Trapezoidal(theta=0.4), analytical), (Trapezoidal(Euler(), theta=0.4), euler)):
         s = s if law is analytical else t - 0.05  # so that Euler's probabilities are not clipped
-        diffusion, each = table(make(), 2, scale=0.7), 2000
-        states = states_of(diffusion.process, 2)
-        x = states.repeat_interleave(each, dim=0)
-        with torch.no_grad():
-            drawn = step(diffusion, Query(x, times(t, len(x))), times(s, len(x)), Stream(seeded(1)))
-        counts = torch.stack([counts_of(y, diffusion.process.num_symbols) for y in drawn.split(each)])
-        assert p_value(counts, trapezoidal_kernel(diffusion, t, s, 2, 0.4, law)) > UNLIKELY
+        diffusion = table(make(), 2, scale=0.7)
+        assert fit(diffusion, step, trapezoidal_kernel(diffusion, t, s, 2, 0.4, law), t, s, 2, seed=1) > UNLIKELY
 
 
 def test_a_step_costs_two_evaluations_the_second_at_a_share_theta_of_the_clock():

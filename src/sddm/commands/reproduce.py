@@ -25,8 +25,8 @@ class ReproduceCommand:
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="|".join(EXPERIMENTS))]
     """synthetic: the tables of the seven densities; steps and training: the distance of its energy row from the data,
     by number of sampling steps and by time of training; learning, objectives and orders: recipes, losses and orders of
-    sampling on real sequences; samplers and samplers-trained: every sampler by the number of evaluations, on a known
-    law and on trained models; tables: how far systems are from the known laws of tables, also of rare combinations;
+    sampling on real sequences; samplers and samplers-trained: every sampler by the number of evaluations, of a known
+    law and of trained models; tables: how far systems are from the known laws of tables, also of rare combinations;
     music and music-steps: completions of melodies by several systems; chorales: one model that harmonises, fills and
     completes; images and images-steps: pictures, by their codes and by their pixels; guidance: digits of a wanted
     label, by how strongly the model follows it."""
