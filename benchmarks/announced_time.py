@@ -1,8 +1,7 @@
 """How long a training takes, over the time that was announced before it, on three models.
 
-The announced time is that of `sddm train`: the median of some steps after a warm-up. The ratio is that of the whole
-training with its checkpoints, evaluations and early samples, which the announced time does not count, on one machine in
-one state.
+The announced time is that of `sddm train`: the median of some steps after a warm-up, and a part of an evaluation. The
+ratio is that of the whole training with its checkpoints, evaluations and early samples, on one machine in one state.
 
     python benchmarks/announced_time.py --minutes 2        # of training for each model
 """
@@ -35,12 +34,13 @@ def ratio(model: str, data: str, minutes: float) -> dict[str, float]:
     diffusion = architecture.build(rows)
     training = few_positions(diffusion, training)
     began = time.monotonic()
-    pace = steps_in(minutes, measured(diffusion, rows, training))
+    cost = measured(diffusion, rows, training, apart)
+    pace = steps_in(minutes, cost, training.evaluate_every)
     measuring = time.monotonic() - began
     config = replace(training, steps=pace.steps)
     with tempfile.TemporaryDirectory() as folder:
         taken = seconds(lambda: train(diffusion, rows, config, held_out=apart, out=Path(folder), progress=False))
-    announced = 60 * pace.minutes
+    announced = cost.seconds(pace.steps, training.evaluate_every)
     return {
         "steps": pace.steps,
         "seconds of measuring": measuring,

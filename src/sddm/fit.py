@@ -90,8 +90,10 @@ def fit(
     training = few_positions(diffusion, training)
     with on_device(device):
         if minutes is not None:
-            measure = partial(measured, diffusion, rows, training, known=known, times=times)
-            training = replace(training, steps=kept_pace(folder, resume, minutes, measure).steps)
+            watched = apart if folder is not None or told else None
+            measure = partial(measured, diffusion, rows, training, watched, known=known, times=times)
+            pace = kept_pace(folder, resume, minutes, measure, training.evaluate_every)
+            training = replace(training, steps=pace.steps)
         try:
             return train(
                 diffusion,

@@ -15,12 +15,14 @@ import sddm
 from sddm.cli import COMMANDS, SHELLS, main
 from sddm.commands import lines
 from sddm.commands.lines import Lines
+from sddm.recipe import ModelConfig
 from sddm.samplers import Progress
 from sddm.training import TrainingConfig, pace
 from sddm.training import diffusion as training_diffusion
 from sddm.training.config import RunConfig
 from sddm.training.devices import accelerator, on_device
-from sddm.training.pace import seconds_of_a_step, spoken, steps_in
+from sddm.training.diffusion import DiffusionLearner
+from sddm.training.pace import Cost, seconds_of_a_step, spoken, steps_in
 
 pytestmark = pytest.mark.usefixtures("without_annotation_checks")
 TOKENS = torch.randint(5, (40, 6), generator=torch.Generator().manual_seed(0))
@@ -39,6 +41,7 @@ def place(tmp_path, monkeypatch):
 def ten_seconds_a_step(monkeypatch):
     """A machine on which each step takes ten seconds."""
     monkeypatch.setattr(training_diffusion, "seconds_of_a_step", lambda *arguments, **options: 10.0)
+    monkeypatch.setattr(DiffusionLearner, "seconds_of_an_evaluation", lambda learner: 0.0)
 
 
 # ---- minutes
@@ -77,10 +80,46 @@ def test_where_steps_are_slow_few_have_to_do():
 
 
 @pytest.mark.parametrize(
-    ("minutes", "seconds", "steps"), [(5, 0.5, 600), (1, 7, 9), (0.001, 10, 1), (60, 0.0, 999_999_999)]
+    ("minutes", "cost", "steps"),
+    [
+        (5, Cost(0.5), 600),
+        (1, Cost(7), 9),
+        (0.001, Cost(10), 1),
+        (60, Cost(0.0), 999_999_999),
+        (1, Cost(1.0, 10.0), 33),  # one evaluation at the end, and half a second of others beside each step
+        (1, Cost(1.0, 500.0), 30),
+    ],
 )
-def test_as_many_steps_are_made_as_fit_into_the_minutes(minutes, seconds, steps):
-    assert steps_in(minutes, seconds).steps == steps
+def test_as_many_steps_are_made_as_fit_into_the_minutes(minutes, cost, steps):
+    assert steps_in(minutes, cost, every=20).steps == steps
+
+
+def test_a_training_is_said_to_take_its_steps_and_its_evaluations():
+    assert Cost(0.5, 3.0).seconds(100, every=30) == 50 + 4 * 3
+    assert Cost(0.5, 3.0).seconds(90, every=30) == 45 + 3 * 3
+
+
+def test_an_evaluation_is_measured_by_a_part_of_it(monkeypatch):
+    """On a clock that only moves with the share of rows that are scored and the steps that are sampled."""
+    data = sddm.data.Dataset.from_tokens(TOKENS.repeat(16, 1))
+    model = ModelConfig(width=8, layers=1, heads=2, mlp=8).build(data)
+    learner = DiffusionLearner(model, TrainingConfig(batch_size=4), held_out=data)
+    now, scores, samples, scored = [0.0], learner._scores, learner._early_samples, []
+
+    def score(held_out, part=1):
+        now[0] += 64.0 / part
+        scored.append(part)
+        return scores(held_out, part)
+
+    def sample(steps):
+        now[0] += float(steps)
+        return samples(steps)
+
+    monkeypatch.setattr(learner, "_scores", score)
+    monkeypatch.setattr(learner, "_early_samples", sample)
+    monkeypatch.setattr(training_diffusion, "wall", lambda: now[0])
+    assert learner.seconds_of_an_evaluation() == 64.0 + 48.0  # 48 is as near to 50 steps as whole steps allow
+    assert scored == [16]
 
 
 @pytest.mark.usefixtures("ten_seconds_a_step")
@@ -101,8 +140,7 @@ def test_a_run_of_some_minutes_that_goes_on_keeps_its_schedule(place, capsys, te
     monkeypatch.setattr(training_diffusion, "seconds_of_a_step", lambda *arguments, **options: 1.0)
     capsys.readouterr()
     main(f"train --data lines.txt --minutes 1 --out run {TINY} --save-every 2 --resume".split())
-    assert "6 steps of 4 rows" in (said := capsys.readouterr().err)
-    assert "About 2 seconds on this machine" in said
+    assert "6 steps of 4 rows" in capsys.readouterr().err
     assert json.loads((place / "run" / "run.json").read_text())["options"]["training"]["steps"] == 6
     with pytest.raises(SystemExit):
         main(["train", "--out", "run", "--minutes", "2", "--resume"])
@@ -159,7 +197,7 @@ def test_fit_takes_steps_or_minutes():
 
 def test_measuring_the_pace_changes_nothing_of_the_training(monkeypatch):
     plain = sddm.fit(TOKENS, **QUICK, steps=3, dropout=0.1).state_dict()
-    monkeypatch.setattr(training_diffusion, "from_main", lambda processes, value: 20.0)
+    monkeypatch.setattr(training_diffusion, "from_main", lambda processes, value: (20.0, 0.0))
     timed = sddm.fit(TOKENS, **QUICK, minutes=1, dropout=0.1).state_dict()
     assert all(torch.equal(plain[name], timed[name]) for name in plain)
 

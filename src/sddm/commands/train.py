@@ -18,12 +18,11 @@ from sddm.data.leaks import overlap
 from sddm.errors import StoppedError
 from sddm.fit import few_positions
 from sddm.recipe import ModelConfig, suited
-from sddm.training import TrainingConfig, checkpoints, train
+from sddm.training import TrainingConfig, train
 from sddm.training.descent import share_of
 from sddm.training.devices import accelerator, check_alike, claimed, on_main
 from sddm.training.diffusion import check_config, measured
 from sddm.training.heartbeat import noticing_lost_processes
-from sddm.training.loop import CHECKPOINTS
 from sddm.training.pace import checked_minutes, spoken, steps_in
 
 
@@ -80,7 +79,6 @@ def run(command: TrainCommand) -> None:
     goes_on = command.resume and (folder / runs.RUN_FILE).exists()
     if goes_on:
         _check_minutes(command.minutes, folder)
-    left, seconds = training.steps - (checkpoints.steps_made(folder / CHECKPOINTS) if goes_on else 0), 0.0
 
     def begin() -> None:
         runs.begin(folder, command, fingerprint, data, diffusion)
@@ -95,18 +93,20 @@ def run(command: TrainCommand) -> None:
             f"{training.steps:,} steps of {training.batch_size} rows. Folder: {folder}",
             file=sys.stderr,
         )
-        if left > 0:
-            print(_announced(left * seconds, seconds, command.minutes), file=sys.stderr)
 
     with noticing_lost_processes(), claimed(job, folder):
         check_alike(job, {"data": fingerprint})
-        if left > 0:
-            seconds = measured(diffusion, rows, training)
+        cost = None
         if command.minutes is not None and not goes_on:
-            left = steps_in(command.minutes, seconds).steps
-            training = replace(training, steps=left)
-            command = replace(command, training=replace(command.training, steps=left))
+            cost = measured(diffusion, rows, training, apart)
+            steps = steps_in(command.minutes, cost, training.evaluate_every).steps
+            training = replace(training, steps=steps)
+            command = replace(command, training=replace(command.training, steps=steps))
         on_main(job, begin)
+        if not goes_on:  # a run that goes on soon says how long the rest will take
+            cost = cost or measured(diffusion, rows, training, apart, training.steps // 20)
+            seconds = cost.seconds(training.steps, training.evaluate_every)
+            on_main(job, lambda: print(_announced(seconds, cost.step, command.minutes), file=sys.stderr))
         try:
             train(diffusion, rows, training, held_out=apart, out=folder, resume=command.resume, fingerprint=fingerprint)
         except StoppedError as stop:

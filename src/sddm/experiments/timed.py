@@ -33,7 +33,7 @@ from sddm.training import TrainingConfig, learn
 from sddm.training.batches import Batches, Epochs, generator_of, transposed
 from sddm.training.descent import Descent
 from sddm.training.diffusion import DiffusionLearner
-from sddm.training.pace import PACE_FILE, Pace, kept_pace, seconds_of_a_step, wall
+from sddm.training.pace import PACE_FILE, Cost, Pace, kept_pace, seconds_of_a_step, wall
 from sddm.training.report import METRICS_FILE
 
 POINTS = 8
@@ -74,10 +74,10 @@ class TimedTraining(ABC):
     def _pace(self, source: Corpus, seed: int, folder: Path) -> Pace:
         """The seconds of a step, and how many of them there are."""
 
-        def measure() -> float:
+        def measure() -> Cost:
             config = replace(self.config, seed=seed)
             learner = self.learner(source, config)
-            return seconds_of_a_step(learner, _batches(source, config), learner.device, seed, seconds)
+            return Cost(seconds_of_a_step(learner, _batches(source, config), learner.device, seed, seconds))
 
         return kept_pace(folder, True, self.minutes, measure, least=POINTS)
 

@@ -90,11 +90,6 @@ def paths(folder: Path) -> list[Path]:
     return sorted(found, reverse=True)
 
 
-def steps_made(folder: Path) -> int:
-    """The step of the newest checkpoint, by its name; 0 if there is none."""
-    return max((int(path.stem.removeprefix("step-")) for path in paths(folder)), default=0)
-
-
 def tensors_of(learner: Learner) -> dict[str, Tensor]:
     """The state of a learner, each tensor whole. All processes have to call this together."""
     module = learner.module

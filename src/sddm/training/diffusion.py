@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sddm import _checks, _files
+from sddm._modes import evaluating
 from sddm.codecs import Codec, Integers
 from sddm.conditions import Condition
 from sddm.data import Dataset
@@ -30,12 +31,14 @@ from sddm.training.config import TrainingConfig
 from sddm.training.descent import Descent
 from sddm.training.devices import from_main
 from sddm.training.loop import MODEL, SAMPLES, learn
-from sddm.training.pace import MOST_SECONDS, seconds_of_a_step
+from sddm.training.pace import MOST_SECONDS, Cost, seconds_of_a_step, wall
 from sddm.training.report import Callback
 from sddm.training.rules import Known, Nothing, TimeRule
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 128, 8
 """The held-out rows, and the times of the bound, that an evaluation during training uses; `sddm evaluate` uses more."""
+EARLY_STEPS, PART = 50, 16
+"""The steps of early samples; how much less of an evaluation is made to see how long it takes."""
 
 
 def train(
@@ -91,12 +94,26 @@ def batches_of(
     return transposed(data, codec_of(diffusion), config.transpose, config.seed) if config.transpose else data
 
 
-def measured(diffusion: Diffusion, data: Data | Batches, config: TrainingConfig, **rules: Any) -> float:
-    """The seconds of a training step on this machine, by some steps of a copy; rules: `known` and `times`."""
+def measured(
+    diffusion: Diffusion,
+    data: Data | Batches,
+    config: TrainingConfig,
+    held_out: Data | None = None,
+    most_steps: int | None = None,
+    **rules: Any,
+) -> Cost:
+    """What a training costs on this machine, by some steps of a copy; rules: `known` and `times`.
+
+    held_out: the rows of evaluations, if there are to be any.
+    most_steps: how many steps are made at most.
+    """
     batches = batches_of(diffusion, data, config, rules.get("known"))
-    learner = DiffusionLearner(copy.deepcopy(diffusion), config, **rules)
-    seconds = seconds_of_a_step(learner, batches, learner.device, config.seed, most_seconds=MOST_SECONDS)
-    return float(from_main(learner.accelerator, seconds))
+    learner = DiffusionLearner(copy.deepcopy(diffusion), config, **rules, held_out=held_out)
+    limits: dict[str, Any] = {"most_seconds": MOST_SECONDS}
+    limits |= {} if most_steps is None else {"most_steps": most_steps}
+    step = seconds_of_a_step(learner, batches, learner.device, config.seed, **limits)
+    cost = Cost(step, 0.0 if held_out is None else learner.seconds_of_an_evaluation())
+    return Cost(*from_main(learner.accelerator, tuple(cost)))
 
 
 def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, known: Known | None = None) -> None:
@@ -213,12 +230,25 @@ class DiffusionLearner(Descent):
         """Loss and likelihood bound on held-out rows."""
         return {} if self.held_out is None else self.inside(partial(self._scores, self.held_out))
 
-    def _scores(self, held_out: Data) -> dict[str, float]:
-        batch, generator = self._held_out(HELD_OUT_ROWS, held_out), generator_of(self.config.seed, "held out", 0)
+    def seconds_of_an_evaluation(self) -> float:
+        """How long `evaluate` and `show` take together, by a part of each."""
+        assert self.held_out is not None
+        with evaluating(self.module), torch.no_grad():
+            began = wall()
+            self.inside(partial(self._scores, self.held_out, PART))
+            self._early_samples(EARLY_STEPS // PART)
+        return PART * (wall() - began)
+
+    def _scores(self, held_out: Data, part: int = 1) -> dict[str, float]:
+        """The figures of the held-out rows, or of one in `part` of those that are usual."""
+        batch, generator = (
+            self._held_out(HELD_OUT_ROWS // part, held_out),
+            generator_of(self.config.seed, "held out", 0),
+        )
         drawn = self._noised(batch, generator)
         size = max(1, self.config.batch_size // self.accelerator.num_processes)
         values = [self.losses(drawn.rows(slice(i, i + size))) for i in range(0, len(batch), size)]
-        some = batch.rows(slice(BOUND_ROWS))
+        some = batch.rows(slice(BOUND_ROWS // part))
         known = {"given": some.given, "padding": some.padding, "labels": some.labels}
         estimate = self.diffusion.bound(some.x0, BOUND_TIMES, **known, generator=generator, batch_size=size)
         bits, error = estimate.bits_per_dim
@@ -247,9 +277,17 @@ class DiffusionLearner(Descent):
         If the model learns to complete rows, they are completions of held-out rows. Otherwise they have the classes and
         the lengths of held-out rows, if there are any.
         """
+        tokens, codec = self._early_samples(EARLY_STEPS), self.diffusion.codec
+        if codec is not None and tokens is not None and self.accelerator.is_main_process:
+            (folder / SAMPLES).mkdir(exist_ok=True)
+            with _files.replacing(folder / SAMPLES / f"step-{step:09d}{codec.preview_ending}") as aside:
+                codec.write(tokens.cpu(), aside)
+
+    def _early_samples(self, steps: int) -> Int[Tensor, "num dim"] | None:
+        """What `show` shows, after so many steps of sampling; None without a codec."""
         codec = self.diffusion.codec
         if codec is None:
-            return
+            return None
         options: dict[str, Any] = {}
         if self.held_out is not None:
             rows = self._held_out(codec.preview, self.held_out).to(torch.device("cpu"))
@@ -257,12 +295,9 @@ class DiffusionLearner(Descent):
             options = {"condition": condition, "labels": rows.labels, "padding": rows.padding}
         generator = generator_of(self.config.seed, "early samples", 0)
         num = len(rows) if any(option is not None for option in options.values()) else codec.preview
-        draw = partial(self.diffusion.sample, num, steps=50, generator=generator, progress=False, **options)
-        tokens = self.inside(draw)
-        if self.accelerator.is_main_process:
-            (folder / SAMPLES).mkdir(exist_ok=True)
-            with _files.replacing(folder / SAMPLES / f"step-{step:09d}{codec.preview_ending}") as aside:
-                codec.write(tokens.cpu(), aside)
+        draw = partial(self.diffusion.sample, num, steps=steps, generator=generator, progress=False, **options)
+        drawn: Tensor = self.inside(draw)
+        return drawn
 
     def finish(self, folder: Path | None) -> Diffusion:
         """The diffusion with the averaged weights."""

@@ -19,11 +19,22 @@ from sddm.training.learner import Learner
 
 WARM, PACED = 4, 24
 """Steps that are made before the pace is taken, and the steps whose median time it is."""
-MOST_SECONDS = 5.0
-"""How long a pace is taken at most, where a user waits for it."""
+MOST_SECONDS, LEAST_STEPS = 3.0, 3
+"""How long a pace is taken at most, where a user waits for it, and the steps that are made all the same."""
 PACE_FILE = "pace.json"
 MOST_MINUTES = 525_600.0
 """A year. A larger number is likelier a typing error."""
+
+
+class Cost(NamedTuple):
+    """The seconds of a step, and those of an evaluation with early samples."""
+
+    step: float
+    evaluation: float = 0.0
+
+    def seconds(self, steps: int, every: int) -> float:
+        """Of so many steps with an evaluation after every so many, and at the end."""
+        return steps * self.step + -(-steps // every) * self.evaluation
 
 
 class Pace(NamedTuple):
@@ -31,10 +42,6 @@ class Pace(NamedTuple):
 
     seconds: float
     steps: int
-
-    @property
-    def minutes(self) -> float:
-        return self.seconds * self.steps / 60
 
 
 def checked_minutes(minutes: Any) -> float:
@@ -50,19 +57,20 @@ def seconds_of_a_step(
     seed: int = 0,
     clock: Callable[[], float] | None = None,
     most_seconds: float = math.inf,
+    most_steps: int = WARM + PACED,
 ) -> float:
     """The median time of some steps, after a few that are not counted. It changes the learner, so that another one has
     to be trained.
 
     clock: what tells the seconds; the time on the wall if not given.
-    most_seconds: after this time on the wall, fewer steps have to do.
+    most_seconds, most_steps: after this time on the wall, and after so many steps, fewer have to do.
     """
     clock = clock or wall
     took: list[float] = []
     began = time.monotonic()
     with torch.random.fork_rng(devices=[]):
         learner.module.train()
-        for step in range(WARM + PACED):
+        for step in range(min(WARM + PACED, max(most_steps, LEAST_STEPS))):
             start = clock()
             learner.update(batches(step).to(device), generator_of(seed, "pace", step))
             took.append(clock() - start)
@@ -71,19 +79,24 @@ def seconds_of_a_step(
     return statistics.median(took[min(WARM, len(took) // 2) :])
 
 
-def steps_in(minutes: float, seconds: float, least: int = 1) -> Pace:
-    """How many steps of so many seconds fit into these minutes."""
-    return Pace(seconds, min(max(least, round(60 * minutes / max(seconds, 1e-6))), MAX_STEPS))
+def steps_in(minutes: float, cost: Cost, every: int = 1, least: int = 1) -> Pace:
+    """How many steps fit into these minutes, with an evaluation after every so many; at least half of the time is for
+    steps, however long an evaluation takes."""
+    step, whole = max(cost.step, 1e-6), 60 * minutes
+    beside = (whole - cost.evaluation) / (step + cost.evaluation / every)
+    return Pace(cost.step, min(max(least, round(beside), round(whole / 2 / step)), MAX_STEPS))
 
 
-def kept_pace(folder: Path | None, resume: bool, minutes: float, measure: Callable[[], float], least: int = 1) -> Pace:
-    """The steps that fit into these minutes, by the seconds of a step that are measured now, or that were when the
-    training in this folder was begun, if it goes on. So a training that is interrupted keeps its schedule."""
+def kept_pace(
+    folder: Path | None, resume: bool, minutes: float, measure: Callable[[], Cost], every: int = 1, least: int = 1
+) -> Pace:
+    """The steps that fit into these minutes, by what is measured now or, if the training in this folder goes on, by
+    what was measured when it was begun. So a training that is interrupted keeps its schedule."""
     path = None if folder is None else folder / PACE_FILE
     if path is not None and resume and path.exists():
         kept = json.loads(path.read_text(encoding="utf-8"))
         return Pace(kept["seconds"], kept["steps"])
-    pace = steps_in(minutes, measure(), least)
+    pace = steps_in(minutes, measure(), every, least)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _files.write_json(path, pace._asdict())
