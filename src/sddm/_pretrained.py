@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from torch import Tensor
+from torch import Tensor, nn
 
 from sddm import _checks, _files
 
+FORMAT = 1
+"""The first format of a config; of all kinds but the diffusion it is the only one."""
+Made = TypeVar("Made", bound=nn.Module)
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 
 
@@ -25,6 +28,26 @@ def save(directory: str | Path, config: dict[str, Any], weights: Mapping[str, Te
     _files.save_tensors(directory / WEIGHTS_FILE, weights)
     _files.write_json(directory / CONFIG_FILE, config)
     _files.write_text(directory / CARD_FILE, card)
+
+
+def load(
+    build: Callable[[dict[str, Any], str], Made],
+    kind: str,
+    parts: Collection[str],
+    source: str | Path,
+    device: str | torch.device = "cpu",
+    revision: str | None = None,
+) -> Made:
+    """A saved object of this kind ("tokenizer"), all of whose weights are in its state dict.
+
+    build: makes it, with fresh weights, from its config and the name of the file that holds that.
+    """
+    device = _checks.available_device(device)
+    directory = locate(source, revision)
+    path = directory / CONFIG_FILE
+    made = build(read_config(path, kind, (FORMAT,), parts), str(path))
+    read_weights(directory, made.state_dict())
+    return made.to(device).eval()
 
 
 def locate(source: str | Path, revision: str | None = None) -> Path:

@@ -17,7 +17,6 @@ from sddm.processes import PROCESSES, Process
 from sddm.query import Query
 from sddm.schedules import SCHEDULES
 
-FORMAT = 1
 PARTS: dict[str, type] = {**SCHEDULES, **PROCESSES, "classifier": Classifier, "sizes": Sizes, "places": Places}
 """The names under which classes stand in a config.json."""
 
@@ -66,7 +65,7 @@ class NoisedClassifier(nn.Module):
     def config(self) -> dict[str, Any]:
         """What config.json holds: how to build this classifier, without its weights."""
         parts = {"process": describe(self.process, _names()), "classifier": describe(self.network, _names())}
-        return {"format": FORMAT, **parts, "label_names": self.label_names}
+        return {"format": _pretrained.FORMAT, **parts, "label_names": self.label_names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], name: str = "The config") -> NoisedClassifier:
@@ -87,13 +86,9 @@ class NoisedClassifier(nn.Module):
         cls, source: str | Path, device: str | torch.device = "cpu", revision: str | None = None
     ) -> NoisedClassifier:
         """Load from a directory, or from a repository of the Hugging Face hub ("owner/name")."""
-        device = _checks.available_device(device)
-        directory = _pretrained.locate(source, revision)
-        path = directory / _pretrained.CONFIG_FILE
-        config = _pretrained.read_config(path, "classifier", (FORMAT,), ("process", "classifier", "label_names"))
-        classifier = cls.from_config(config, str(path))
-        _pretrained.read_weights(directory, classifier.state_dict())
-        return classifier.to(device).eval()
+        return _pretrained.load(
+            cls.from_config, "classifier", ("process", "classifier", "label_names"), source, device, revision
+        )
 
 
 def _names() -> dict[type, str]:

@@ -7,9 +7,10 @@ from PIL import Image
 
 from sddm.codecs import Pixels
 from sddm.data import Dataset
-from sddm.experiments import guidance, guidance_report, timed
+from sddm.experiments import digits, guidance, guidance_report, timed
+from sddm.experiments.digits import of_each_label, wanted
 from sddm.experiments.experiment import slug
-from sddm.experiments.guidance import TEST_SET, Guidance, of_each_label, spread, wanted
+from sddm.experiments.guidance import TEST_SET, Guidance, spread
 from sddm.experiments.runner import reproduce
 from sddm.training import TrainingConfig
 from sddm.training.batches import generator_of
@@ -31,13 +32,14 @@ def made(name, size=SIDE, levels=LEVELS):
 def small(monkeypatch, without_annotation_checks):
     judge = TrainingConfig(steps=60, batch_size=32, learning_rate=1e-2, save_every=30)
     sized = guidance.Sized(SIDE, LEVELS, 1e-4, 1e-4, 16, 1, 3, 8, MANY, judge)
-    monkeypatch.setattr(guidance, "load", made)
-    for name, value in (("APART", 60), ("VALIDATION", 20), ("REFERENCE", 90), ("SCALES", {"small": sized})):
+    for name, value in (("load", made), ("APART", 60), ("VALIDATION", 20)):
+        monkeypatch.setattr(digits, name, value)
+    for name, value in (("REFERENCE", 90), ("SCALES", {"small": sized})):
         monkeypatch.setattr(guidance, name, value)
     monkeypatch.setattr(timed, "POINTS", 1)
-    guidance.parts.cache_clear()
+    digits.parts.cache_clear()
     yield Guidance
-    guidance.parts.cache_clear()
+    digits.parts.cache_clear()
 
 
 def test_every_strength_of_guidance_is_measured_beside_test_digits_after_one_training(small, tmp_path):
@@ -71,7 +73,7 @@ def test_cells_are_kept_in_files_of_their_own():
 
 
 def test_the_recogniser_the_model_and_the_figures_have_rows_of_their_own(small):
-    corpus, apart = guidance.parts(SIDE, LEVELS)
+    corpus, apart = digits.parts(SIDE, LEVELS)
     everything = made("digits").tokens[:]
     rows = torch.cat([part.tokens[:] for part in (corpus.train, corpus.validation, apart)])
     assert torch.equal(everything.unique(dim=0, return_counts=True)[1], rows.unique(dim=0, return_counts=True)[1])

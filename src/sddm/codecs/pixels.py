@@ -106,10 +106,16 @@ class Pixels(Codec):
             return read(path, None, size, levels, grey)
 
         def read(
-            path: Path, key: str | None = None, size: int | None = None, levels: int | None = None, grey: bool = False
+            path: Path,
+            key: str | None = None,
+            size: int | None = None,
+            levels: int | None = None,
+            grey: bool = False,
+            label_column: str | None = None,
         ) -> Encoded:
-            array = read_array(path, key)
-            labels = read_labels(path, len(array)) if array.ndim and key != LABELS else None
+            called = label_column or LABELS
+            array = read_array(path, key, called)
+            labels = read_labels(path, len(array), label_column) if array.ndim and key != called else None
             name = repr(str(path)) if array.ndim in (3, 4) else path.name
             return cls.of_array(array, name, None, size, levels, grey)._replace(labels=labels)
 

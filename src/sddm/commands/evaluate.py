@@ -204,7 +204,16 @@ def _data(command: EvaluateCommand, diffusion: Diffusion) -> tuple[Dataset | Non
 
 
 def _labels(data: Dataset, rows: Int[Tensor, "rows"], diffusion: Diffusion) -> Int[Tensor, "rows"] | None:
-    """The labels of some rows, if both the data and the model know labels."""
+    """The labels of some rows, if both the data and the model know labels: by their names, if they have names."""
     if data.labels is None or not diffusion.model.num_labels:
         return None
-    return data.labels[rows].to(diffusion.device)
+    labels, own, names = data.labels[rows], diffusion.label_names, data.label_names
+    if own is not None and names is not None and own != names:
+        strange = [names[label] for label in labels.unique().tolist() if names[label] not in own]
+        _checks.require(
+            not strange,
+            f"{data.name} has the labels {_checks.shown(strange)}, but the model knows {_checks.shown(own)}. Name "
+            "data with these.",
+        )
+        labels = torch.tensor([own.index(names[label]) for label in labels.tolist()])
+    return labels.to(diffusion.device)

@@ -124,7 +124,8 @@ def run(command: TrainClassifierCommand) -> None:
             raise StoppedError(f"{stop} Go on with --resume.", stop.signal) from stop
     if job.is_main_process:
         label = rows.label_names[0] if rows.label_names else 0
-        said = f"sddm sample {command.of} --classifier {folder} --label {label} --guidance 1"
+        out = "" if rows.codec.text_ending else f" --out samples{rows.codec.default_ending}"
+        said = f"sddm sample {command.of} --classifier {folder} --label {label} --guidance 1{out}"
         print(f"Done. Samples of a label: {said}", file=sys.stderr)
 
 

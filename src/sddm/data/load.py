@@ -19,6 +19,7 @@ from sddm.codecs.kinds import chosen
 from sddm.data.cifar import official_cifar10
 from sddm.data.codes import is_codes, read_codes
 from sddm.data.dataset import Dataset
+from sddm.data.label_column import labelled_by
 from sddm.data.leaks import with_variants
 from sddm.data.music import is_paper_array, paper_array
 from sddm.data.published import PUBLISHED
@@ -26,6 +27,8 @@ from sddm.data.toys import DENSITIES, Toy
 from sddm.formats.cifar import is_cifar
 from sddm.formats.text import readable
 
+LABEL_COLUMN = "label_column"
+"""An option that a reader need not know: of any table, a column is taken out when it has been read."""
 TOY_POINTS = 100_000
 """How many points are drawn from a toy."""
 
@@ -39,6 +42,9 @@ class Reading:
     this many steps (256 unless given, and 64 for several voices)."""
     key: str | None = None
     """Which array of an .npz file."""
+    label_column: str | None = None
+    """Tables: the values of this column are the labels of the rows, and the column is not one of their positions. .npz
+    files: the array with a label for each row, if it is not called labels."""
     track: str | None = None
     """Music: the track that holds the melody, by its name or number; unless given, the most melodic one."""
     voices: int | None = None
@@ -98,7 +104,10 @@ def load(
         raise TypeError(f"source must be a path or the name of a toy, but it is a {type(source).__name__}.")
     read = _reader(Path(source), seed)
     options = read_options(**options) | ({} if rows is None else {"rows": rows})
-    if like is not None and takes(read, "like"):
+    column = None if takes(read, LABEL_COLUMN) else options.pop(LABEL_COLUMN, None)
+    if column is not None and takes(read, "kinds"):
+        options["kinds"] = json.dumps({column: "category", **json.loads(options.get("kinds", "{}"))})
+    elif like is not None and takes(read, "like"):  # a codec knows of no column of labels
         options["like"] = like
     readers = {**file_readers(), **folder_readers()}
     for name, value in options.items():
@@ -108,7 +117,8 @@ def load(
         able = " and ".join([f"{endings} files"] * bool(endings) + [", ".join(sets)] * bool(sets))
         _checks.require(takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
-        return with_variants(Dataset(*read(**options), name=Path(source).name))
+        encoded, name = read(**options), Path(source).name
+        return with_variants(Dataset(*(encoded if column is None else labelled_by(encoded, column, name)), name=name))
     except MemoryError:
         raise ValueError(
             f"{str(source)!r} needs more memory than there is. Give fewer rows, or save tokens as an .npy file, which "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -21,10 +20,11 @@ from torch import Tensor
 
 from sddm import _files
 from sddm.conditions import Condition
-from sddm.data import Dataset, load
+from sddm.data import Dataset
 from sddm.diffusion import Diffusion
 from sddm.experiments import guidance_report
 from sddm.experiments.corpora import Corpus
+from sddm.experiments.digits import DIGITS, of_each_label, parts, wanted
 from sddm.experiments.experiment import SAMPLES, Experiment, Row, estimated, slug
 from sddm.experiments.recogniser import Recogniser, trained_recogniser
 from sddm.experiments.systems import Drawn, Source, System
@@ -39,45 +39,12 @@ from sddm.training import TrainingConfig
 from sddm.training.batches import generator_of
 from sddm.training.classifier import ClassifierLearner
 
-DIGITS, TEST_SET = "digits", "test digits"
-APART, VALIDATION = 20_000, 1_000
-"""Rows of the training set that only the recogniser learns from, and rows that only the model's loss is measured on."""
+TEST_SET = "test digits"
 REFERENCE = 4_000
 """Test digits that samples are compared with; the row of test digits holds others."""
 GUIDANCE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, -1.0)
 STRENGTHS = (1.0, 2.0, 4.0)
 """Of the label, and of the classifier."""
-
-
-class Parts(NamedTuple):
-    """The digits, and those that only the recogniser learns from."""
-
-    corpus: Corpus
-    apart: Dataset
-
-
-@lru_cache(1)
-def parts(side: int, levels: int) -> Parts:
-    """The digits at this many pixels a side and levels of grey."""
-    data = load(DIGITS, size=side, levels=levels)
-    rows, apart = data.split(APART / len(data), 0)
-    train, validation = rows.split(VALIDATION / len(rows), 0)
-    return Parts(Corpus(DIGITS, train, validation, load(f"{DIGITS}-test", size=side, levels=levels)), apart)
-
-
-def wanted(num: int, num_labels: int) -> Int[Tensor, "num"]:
-    """The labels that are asked for, in turn."""
-    return torch.arange(num) % num_labels
-
-
-def of_each_label(data: Dataset, num: int, skipped: int = 0) -> Int[Tensor, "num dim"]:
-    """Rows whose labels are the wanted ones. Of each label, the first rows are left out, `skipped` in all."""
-    assert data.labels is not None
-    rows = torch.empty(num, dtype=torch.int64)
-    for label in range(data.num_labels):
-        places = wanted(num, data.num_labels) == label
-        rows[places] = (data.labels == label).nonzero()[skipped // data.num_labels :, 0][: int(places.sum())]
-    return data.tokens[rows]
 
 
 @dataclass(frozen=True)
@@ -227,7 +194,7 @@ class Guidance(Experiment[Row]):
             "frechet_standard_error": distance.standard_error,
             "frechet_corrected": distance.corrected,
             "recogniser_accuracy": accuracy(self.recogniser, source.test),
-            "parameters": sum(p.numel() for p in drawn.model.parameters()) if drawn.model is not None else 0,
+            "parameters": sum(p.numel() for p in drawn.model.parameters()) if isinstance(drawn.model, Diffusion) else 0,
         }
 
     def headline(self, figures: dict[str, Any]) -> str:

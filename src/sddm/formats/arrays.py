@@ -28,9 +28,9 @@ LARGEST_ARCHIVED = 1 << 31
 """The most bytes of an array in an .npz file, which has to be read as a whole."""
 
 
-def read_array(path: Path, key: str | None = None) -> np.ndarray:
+def read_array(path: Path, key: str | None = None, labels: str = LABELS) -> np.ndarray:
     """The array of an .npy file, mapped into memory if it is large, or the one called `key` of an .npz file (None: the
-    only one beside `labels`)."""
+    only one beside that of the labels)."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
         if isinstance(loaded, np.ndarray):
@@ -38,7 +38,7 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
             return loaded
         names = loaded.files
         _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
-        others = [name for name in names if name != LABELS] or names
+        others = [name for name in names if name != labels] or names
         if key is None and len(others) != 1:
             raise ValueError(f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.")
         chosen = others[0] if key is None else key
@@ -54,19 +54,20 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
         return array
 
 
-def read_labels(path: Path, rows: int) -> list[int] | None:
-    """The array `labels` of an .npz file beside an array of so many rows, if it has one."""
+def read_labels(path: Path, rows: int, name: str | None = None) -> list[int] | None:
+    """The array of this name in an .npz file, beside an array of so many rows; None: `labels`, if it has one."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
-        if isinstance(loaded, np.ndarray) or LABELS not in loaded.files or len(loaded.files) == 1:
+        there = not isinstance(loaded, np.ndarray) and LABELS in loaded.files and len(loaded.files) > 1
+        if name is None and not there:
             return None
-    array = read_array(path, LABELS)
+    name = LABELS if name is None else name
+    array = read_array(path, name)
     _checks.require(
         array.shape == (rows,),
-        f"{LABELS!r} of {str(path)!r} has shape {array.shape}, but it must hold one number for each of the {rows} "
-        "rows.",
+        f"{name!r} of {str(path)!r} has shape {array.shape}, but it must hold one number for each of the {rows} rows.",
     )
-    labels: list[int] = integers(array[:, None], f"{LABELS!r} of {str(path)!r}")[:, 0].tolist()
+    labels: list[int] = integers(array[:, None], f"{name!r} of {str(path)!r}")[:, 0].tolist()
     return labels
 
 

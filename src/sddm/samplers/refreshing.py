@@ -4,9 +4,10 @@ Given x_0, both the posterior of the process and fresh noise have the right law 
 
     (1 - share) q_{s|t}(. | x_t, x_0) + share q_{s|0}(. | x_0),        x_0^d drawn from p(x_0^d | x_t).
 
-A refreshed position forgets x_t^d but for what it says of x_0. Under absorbing noise, that is remasking: a token that
-is shown becomes MASK with probability sigma = share (1 - a(s)), and more of the masked ones are shown (ReMDM, Wang et
-al., 2025, arXiv 2503.00307). Under any other noise these are Psi-samplers (Deschenaux et al., 2026, arXiv 2602.21185).
+A refreshed position forgets x_t^d but for what it says of x_0. These are the Psi-samplers of Deschenaux et al. (2026,
+arXiv 2602.21185), for any noise. Under absorbing noise, that is remasking: a token that is shown becomes MASK with
+probability sigma = share (1 - a(s)), and more of the masked ones are shown (ReMDM, Wang et al., 2025, arXiv
+2503.00307).
 
 The law of each position at s is right for every share. What several positions are at once is not, as in any step that
 moves them at the same time. Each refreshment is a chance to repair that, and one to get it wrong. The papers report

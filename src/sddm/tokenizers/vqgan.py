@@ -43,7 +43,6 @@ Features = Float[Tensor, "num width rows columns"]
 Grids = Int[Tensor, "num rows columns"]
 """A token for each place of the grid of codes."""
 
-FORMAT = 1
 GROUPS = 32
 """Groups of a group norm, if each has at least two filters."""
 AT_ONCE = 1 << 18
@@ -128,7 +127,7 @@ class VQGAN(nn.Module, Configurable):
 
     def config(self) -> dict[str, Any]:
         """How to build this tokenizer, without its weights."""
-        return {"format": FORMAT, "tokenizer": describe(self, {VQGAN: "vqgan", VQGANSizes: "vqgan-sizes"})}
+        return {"format": _pretrained.FORMAT, "tokenizer": describe(self, {VQGAN: "vqgan", VQGANSizes: "vqgan-sizes"})}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], name: str = "The config") -> VQGAN:
@@ -150,12 +149,7 @@ class VQGAN(nn.Module, Configurable):
         cls, source: str | Path, device: str | torch.device = "cpu", revision: str | None = None
     ) -> VQGAN:
         """Load from a directory, or from a repository of the Hugging Face hub ("owner/name")."""
-        device = _checks.available_device(device)
-        directory = _pretrained.locate(source, revision)
-        path = directory / _pretrained.CONFIG_FILE
-        tokenizer = cls.from_config(_pretrained.read_config(path, "tokenizer", (FORMAT,), ("tokenizer",)), str(path))
-        _pretrained.read_weights(directory, tokenizer.state_dict())
-        return tokenizer.to(device).eval()
+        return _pretrained.load(cls.from_config, "tokenizer", ("tokenizer",), source, device, revision)
 
 
 def to_planes(pictures: Pictures) -> Planes:
