@@ -306,7 +306,11 @@ SAMPLING = [
             ("condition", "longer.txt", r"has 9 positions, but samples have 5\. Shorten it"),
             ("condition", "unknown.txt", r"holds 'x', which is not in the alphabet 'abc'\. An unknown character is"),
             ("condition", "seven.npy", r"token 7 at position 0, but tokens there are 0 to 3, and -1 is a blank"),
-            ("num 16 --condition", "three-rows.npy", r"3 rows, but 16 samples were asked for\. Give one row a sample, or one"),
+            (
+                "num 16 --condition",
+                "three-rows.npy",
+                r"3 rows, but 16 samples were asked for\. Give one row a sample, or one",
+            ),
             ("prefix", "abcab", r"The prefix has 5 tokens, but samples have 5\. .* leave one to generate"),
             ("prefix", "abcabcabc", r"The prefix has 9 tokens"),
             ("prefix", "''", r"The prefix has 0 tokens, .* Give at least one"),
@@ -328,7 +332,9 @@ SAMPLING = [
     row("unknown column", "sample table --condition taste.csv", r"a column 'taste', which the data do not have"),
     row("where of no column", "sample table --where 'age>=40'", r"where: 'age>=40' is no test of a column\. Write a"),
     row("where of no value", "sample table --where colour=green", r"cannot be tested, as column 'colour' has no value"),
-    row("where of nothing", "sample table --where 'size>7'", r"no value of column 'size' satisfies 'size>7'\. It holds"),
+    row(
+        "where of nothing", "sample table --where 'size>7'", r"no value of column 'size' satisfies 'size>7'\. It holds"
+    ),
     row("unknown value", "sample table --condition green.csv", r"no value 'green'\. Its values are 'blue', 'red'"),
     row("analytical without x0", "sample explicit --sampler analytical", r"needs a model that predicts x0.* Use Euler"),
     row("any length", "sample any-length", r"length must be given: .* Pass length"),
@@ -383,7 +389,9 @@ EVALUATION = [
     row("no such run to evaluate", "evaluate nowhere", r"There is no run 'nowhere'\. Name the folder"),
     row("nothing held out", "evaluate explicit", r"data must be given with --data"),
     row("tokens out of range", "evaluate any-length --data whole.npy", r"must hold tokens from 0 to 2, but it holds"),
-    row("a column too few", "evaluate table --data narrow.csv", r"no column 'size'\. It has 'colour'\. Name other data"),
+    row(
+        "a column too few", "evaluate table --data narrow.csv", r"no column 'size'\. It has 'colour'\. Name other data"
+    ),
     row("values never seen", "evaluate table --data green.csv", r"has no value 'green'.* Name other data"),
     row("data that changed", "evaluate changed", r"is not what it was when the run was started\. Name the data with"),
 ]
