@@ -10,7 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import image
 
-from sddm.codecs import CODECS, PARTS, Characters, Codes, Columns, Integers, Notes, Pixels, Points, saved_names
+from sddm.codecs import (
+    CODECS,
+    PARTS,
+    Category,
+    Characters,
+    Codes,
+    Columns,
+    Constant,
+    Date,
+    Integers,
+    Notes,
+    Number,
+    Pixels,
+    Points,
+    saved_names,
+)
 from sddm.config import build, describe
 from sddm.data import Dataset, Toy, load
 from sddm.tokenizers import VQGANSizes
@@ -18,6 +33,15 @@ from sddm.tokenizers import VQGANSizes
 NAMES = saved_names()
 PAD = 3
 COLUMNS = Columns(["colour", "size, in feet"], [["", "red", 'a "b"'], ["1", "2\n3"]])
+MEASURED = Columns(
+    ["age", "born", "where, or none"],
+    [
+        Number([0, 18, 65], [17, 64, 120], missing="NA"),
+        Date([0, 365, 7000], [364, 6999, 9000], "%d.%m.%Y"),
+        Category(["?", "a", "b"], "?", "text"),
+    ],
+    [Constant("source", "web", 1)],
+)
 
 EXAMPLES = [
     (Integers(4), [[0, 3, 1], [2, 2, 0]]),
@@ -25,6 +49,7 @@ EXAMPLES = [
     (Characters("abc", padded=False), [[0, 1], [2, 2]]),
     (Characters("aé🙂", padded=True), [[0, PAD, PAD], [2, 1, 0]]),
     (COLUMNS, [[0, 1], [1, 0], [2, 1]]),
+    (MEASURED, [[0, 1, 0], [1, 0, 1], [3, 2, 2]]),
     (Points("moons"), [[0, 1] * 16, [1] * 32]),
     (Pixels(1, 2), [[0, 1, 2, 253, 254, 255]]),
     (Pixels(2, 1, channels=1, levels=3), [[0, 2], [1, 0]]),

@@ -118,9 +118,9 @@ def test_windows_cut_the_stream_and_drop_the_remainder(tmp_path):
     assert load(tmp_path / "a.txt", window=1).tokens.shape == (8, 1)
 
 
-def test_a_csv_column_is_a_category_in_the_order_of_numbers_or_of_text(tmp_path):
+def test_a_csv_column_that_is_called_a_category_has_the_order_of_numbers_or_of_text(tmp_path):
     content = csv_bytes(["n", "mixed", "gap"], ["10", "10", "x"], ["9", "9", ""], ["-1.5", "b", "y"])
-    data = load(written(tmp_path, "a.csv", b"\xef\xbb\xbf" + content))
+    data = load(written(tmp_path, "a.csv", b"\xef\xbb\xbf" + content), kinds={"*": "category"})
     assert data.codec == Columns(["n", "mixed", "gap"], [["-1.5", "9", "10"], ["10", "9", "b"], ["", "x", "y"]])
     assert data.tokens[:].tolist() == [[2, 0, 1], [1, 1, 0], [0, 2, 2]]
     assert data.codec.sizes == [3, 3, 3]
@@ -128,7 +128,7 @@ def test_a_csv_column_is_a_category_in_the_order_of_numbers_or_of_text(tmp_path)
 
 def test_a_missing_number_comes_first_and_not_a_number_is_text(tmp_path):
     content = csv_bytes(["gap", "nan"], ["10", "10"], ["", "nan"], ["9", "9"], ["9.0", "9"])
-    codec = load(written(tmp_path, "a.csv", content)).codec
+    codec = load(written(tmp_path, "a.csv", content), kinds={"*": "category"}).codec
     assert codec.values == [["", "9", "9.0", "10"], ["10", "9", "nan"]]
 
 
@@ -137,7 +137,7 @@ def test_a_table_may_have_one_column_and_empty_lines(tmp_path):
     assert data.codec.decode(data.tokens[:]) == [["x"], [""]]
 
 
-def test_a_parquet_column_of_any_plain_type_is_a_category(tmp_path):
+def test_a_parquet_column_of_any_plain_type_may_be_a_category(tmp_path):
     columns = {
         "text": ["b", None, "a"],
         "whole": [10, 9, 9],
@@ -145,9 +145,15 @@ def test_a_parquet_column_of_any_plain_type_is_a_category(tmp_path):
         "coded": pyarrow.array(["y", "x", "y"]).dictionary_encode(),
         "nothing, or one": pyarrow.array([None, 1.5, None]),
     }
-    data = load(written(tmp_path, "a.parquet", parquet(**columns)))
+    data = load(written(tmp_path, "a.parquet", parquet(**columns)), kinds={"*": "category"})
     assert data.codec.names == list(columns)
-    assert data.codec.values == [["", "a", "b"], ["9", "10"], ["", "false", "true"], ["x", "y"], ["", "1.5"]]
+    assert [field.values for field in data.codec.fields] == [
+        ["", "a", "b"],
+        ["9", "10"],
+        ["", "false", "true"],
+        ["x", "y"],
+        ["", "1.5"],
+    ]
     assert data.codec.decode(data.tokens[:])[1] == ["", "9", "false", "x", "1.5"]
 
 
@@ -276,12 +282,18 @@ BAD_FILES = [
     bad("a.csv", b"a\n" + b"x" * 200_000, "is not valid csv near line 2: field larger"),
     bad("a.csv", b"a;b\n1;2\n", "is one column, 'a;b', which looks like several. Separate them by commas"),
     bad("a.csv", b"a\tb\n1\t2\n", "which looks like several"),
-    bad("a.csv", b"a,b\n1,x\n2,x\n", "Column 'b' has only one value, 'x': there is nothing to learn in it. Drop it"),
-    bad("a.csv", b"a,b\n1,2\n", "Column 'a' has only one value, '1'"),
+    bad(
+        "a.csv",
+        b"a,b\n1,x\n2,x\n",
+        "Column 'b' has only one value, 'x': there is nothing to learn in it. Drop it",
+        kinds={"b": "category"},
+    ),
+    bad("a.csv", b"a,b\n1,2\n", "Nothing is left to learn in .*a.csv. a: constant, '1'; not learnt, written back"),
     bad(
         "a.csv",
         b"a\n" + b"\n".join(b"%d" % i for i in range(10_001)),
         "Column 'a' has 10001 distinct values, more than",
+        kinds={"a": "category"},
     ),
     bad("a.csv", "a,b\né,2\n".encode("latin1"), "is not UTF-8: the byte at offset 4"),
     # ---- parquet
@@ -289,13 +301,13 @@ BAD_FILES = [
     bad("a.parquet", parquet(a=["x", "y"])[:-9], "is damaged or not a parquet file"),
     bad("a.parquet", parquet(a=pyarrow.array([], pyarrow.string())), "has a header but no rows"),
     bad("a.parquet", parquet(), "has no columns"),
-    bad("a.parquet", parquet(a=[1, 1]), "Column 'a' has only one value, '1'"),
-    bad("a.parquet", parquet(a=[None, None]), "Column 'a' has only one value, ''"),
+    bad("a.parquet", parquet(a=[1, 1]), "Nothing is left to learn in .* a: constant, '1'"),
+    bad("a.parquet", parquet(a=[None, None]), "Nothing is left to learn in .* a: all missing"),
     bad("a.parquet", parquet(a=[[1], [2, 3]]), "Column 'a' of .* is of type list<.*>, which cannot be written as text"),
     bad("a.parquet", parquet(a=[{"b": 1}]), "Column 'a' of .* is of type struct"),
     bad("a.parquet", parquet(a=[b"\xff", b"a"]), "Column 'a' of .* is of type binary, which cannot be written as text"),
     bad("a.parquet", parquet(**{"": [1, 2]}), "has no name for column 1"),
-    bad("a.parquet", parquet(a=list(range(10_001))), "Column 'a' has 10001 distinct values, more than 10000"),
+    bad("a.parquet", parquet(a=list(range(10_001))), "a: identifier, 10001 different values in 10001 rows; left out"),
 ]
 
 

@@ -36,6 +36,14 @@ def test_a_column_becomes_the_label_and_is_no_position(place):
     assert data.num_states == 3
 
 
+def test_a_column_of_numbers_is_a_label_as_its_values_are_written(place):
+    (place / "numbers.csv").write_text("size,kind,same\n" + "".join(f"{row},{row % 3},x\n" for row in range(60)))
+    data = load("numbers.csv", label_column="kind")
+    assert data.label_names == ["0", "1", "2"]
+    assert data.labels.tolist() == [row % 3 for row in range(60)]
+    assert data.codec.written_names == ["size", "same"]
+
+
 def test_a_parquet_file_and_a_csv_file_of_one_table_have_the_same_labels(place):
     whole = load("flowers.csv")
     whole.codec.write(whole.tokens[:], place / "flowers.parquet")

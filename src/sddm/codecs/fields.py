@@ -228,7 +228,8 @@ class Binned(Field):
     def told(self) -> str:
         own = sum(low == high for low, high in zip(self.lows, self.highs, strict=True))
         drawn = "a bin for each value" if own == len(self.lows) else "values are drawn inside a bin"
-        return f"{self.text(self.lows[0])} to {self.text(self.highs[-1])}, {len(self.lows)} bins ({drawn})"
+        number = f"{len(self.lows)} bin{'s' * (len(self.lows) > 1)}"
+        return f"{self.text(self.lows[0])} to {self.text(self.highs[-1])}, {number} ({drawn})"
 
 
 def overlaps(spans: Spans, other: tuple[int, int]) -> list[tuple[int, int]]:

@@ -10,6 +10,14 @@ from sddm.codecs.fields import Category
 from sddm.token_array import TokenArray
 
 
+def is_measured(encoded: Encoded, column: str) -> bool:
+    """Whether a table has this column, and it holds numbers or dates, which can be read as categories too."""
+    codec = encoded.codec
+    if not isinstance(codec, Columns) or column not in codec.names:
+        return False
+    return not isinstance(codec.fields[codec.names.index(column)], Category)
+
+
 def labelled_by(encoded: Encoded, column: str, name: str) -> Encoded:
     """A table whose column is the label of each row, and no longer one of its positions.
 

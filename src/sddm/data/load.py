@@ -19,7 +19,7 @@ from sddm.codecs.kinds import chosen
 from sddm.data.cifar import official_cifar10
 from sddm.data.codes import is_codes, read_codes
 from sddm.data.dataset import Dataset
-from sddm.data.label_column import labelled_by
+from sddm.data.label_column import is_measured, labelled_by
 from sddm.data.leaks import with_variants
 from sddm.data.music import is_paper_array, paper_array
 from sddm.data.published import PUBLISHED
@@ -105,9 +105,7 @@ def load(
     read = _reader(Path(source), seed)
     options = read_options(**options) | ({} if rows is None else {"rows": rows})
     column = None if takes(read, LABEL_COLUMN) else options.pop(LABEL_COLUMN, None)
-    if column is not None and takes(read, "kinds"):
-        options["kinds"] = json.dumps({column: "category", **json.loads(options.get("kinds", "{}"))})
-    elif like is not None and takes(read, "like"):  # a codec knows of no column of labels
+    if like is not None and column is None and takes(read, "like"):  # a codec knows of no column of labels
         options["like"] = like
     readers = {**file_readers(), **folder_readers()}
     for name, value in options.items():
@@ -118,6 +116,9 @@ def load(
         _checks.require(takes(read, name), f"{name}={value!r} was given, but only {able} take this option.")
     try:
         encoded, name = read(**options), Path(source).name
+        if column is not None and takes(read, "kinds") and is_measured(encoded, column):
+            kinds = json.loads(options.get("kinds", "{}"))
+            encoded = read(**{**options, "kinds": json.dumps({**kinds, column: "category"})})
         return with_variants(Dataset(*(encoded if column is None else labelled_by(encoded, column, name)), name=name))
     except MemoryError:
         raise ValueError(

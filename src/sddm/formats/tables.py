@@ -21,8 +21,8 @@ from sddm import _checks
 from sddm.formats.text import read_text
 
 TAB = "\t"
-LINES = 1 << 15
-"""How many lines of a file are taken apart at once."""
+LINES = 1 << 10
+"""How many lines of a file are taken apart at once: few enough to stay in the cache of a processor."""
 STORAGE = {
     "text": "string",
     "whole": "int64",
