@@ -37,7 +37,7 @@ def test_a_column_becomes_the_label_and_is_no_position(place):
 
 
 def test_a_column_of_numbers_is_a_label_as_its_values_are_written(place):
-    (place / "numbers.csv").write_text("size,kind,same\n" + "".join(f"{row},{row % 3},x\n" for row in range(60)))
+    (place / "numbers.csv").write_text("size,kind,same\n" + "".join(f"{row % 7}.5,{row % 3},x\n" for row in range(60)))
     data = load("numbers.csv", label_column="kind")
     assert data.label_names == ["0", "1", "2"]
     assert data.labels.tolist() == [row % 3 for row in range(60)]

@@ -99,7 +99,10 @@ class Columns(Codec):
                 name == EVERY or name in table.names,
                 f"kinds names a column {name!r}, which the data do not have. They have {shown(table.names)}.",
             )
-        usual, names, fields, tokens, constants, told = kinds.get(EVERY), [], [], [], [], []
+        usual, fields, tokens = kinds.get(EVERY), [], []
+        names: list[str] = []
+        told: list[str] = []
+        constants: list[Constant] = []
         for name, column in zip(table.names, table.columns, strict=True):
             found = found_of(name, column, kinds.get(name, usual))
             told.append(f"{name}: {found.told}.")

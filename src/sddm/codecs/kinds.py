@@ -15,7 +15,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -137,7 +137,7 @@ class _Measured(NamedTuple):
     """Texts as numbers of steps, and the class of their bins."""
 
     steps: Int64[np.ndarray, "some"]
-    make: partial[Binned]
+    make: Callable[..., Binned]
 
 
 def found_of(name: str, column: Distinct, kind: str | None = None) -> Found:
@@ -163,8 +163,8 @@ def found_of(name: str, column: Distinct, kind: str | None = None) -> Found:
         tokens[parts.present] = field.tokens(texts)
     else:
         steps, make = parts.measured
-        field = make(*bins(*_summed(steps, weights)), missing=sign, stored=column.type)
-        tokens[parts.present] = field.bins(steps)
+        binned = make(*bins(*_summed(steps, weights)), missing=sign, stored=column.type)
+        tokens[parts.present], field = binned.bins(steps), binned
     told = f"{field.kind}, {field.told()}" + (f"; {missing} missing" if missing else "")
     return Found(told, field, tokens[column.codes])
 

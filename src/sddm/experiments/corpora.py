@@ -61,7 +61,7 @@ def corpus(name: str) -> Corpus:
     if name == "alarm":
         return of_network(name, 20_000, REPORTED)
     # The paper scrambles its melodies, so that no model can use the order of the pitches.
-    train, apart = load(name, **({"scramble": True} if name == "melodies" else {})).split(0.2, 0)
+    train, apart = (load(name, scramble=True) if name == "melodies" else load(name)).split(0.2, 0)
     validation, test = apart.split(0.5, 0)
     return Corpus(name, train, _some(validation, CHOSEN_ON), _some(test, REPORTED))
 

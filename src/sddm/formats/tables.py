@@ -7,7 +7,7 @@ import importlib
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from itertools import islice
@@ -175,16 +175,18 @@ def column_of(values: Sequence[Any] | np.ndarray) -> Distinct:
     """A column of raw values: str, int, float, bool, date, datetime or numbers of numpy; None and NaN are missing."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iufb":
-            found, codes = np.unique(values, return_inverse=True)
-            return distinct_of(list(found), codes.astype(np.int32))
-        values = (values.astype("datetime64[us]") if values.dtype.kind == "M" else values).tolist()
-    if len(set(map(type, values)) - {type(None)}) > 1:  # 1, 1.0 and True are equal, but are written differently
-        texts, type_ = _as_texts(values)
+            kinds, codes = np.unique(values, return_inverse=True)
+            return distinct_of(list(kinds), codes.astype(np.int32))
+        raw: Sequence[Any] = (values.astype("datetime64[us]") if values.dtype.kind == "M" else values).tolist()
+    else:
+        raw = values
+    if len(set(map(type, raw)) - {type(None)}) > 1:  # 1, 1.0 and True are equal, but are written differently
+        texts, type_ = _as_texts(raw)
         return _numbered(texts)._replace(type=type_)
     try:
-        found = _numbered(values)
+        found = _numbered(raw)
     except TypeError:
-        raise TypeError(f"holds {values[0]!r}, which is no value of a table.") from None
+        raise TypeError(f"holds {raw[0]!r}, which is no value of a table.") from None
     return distinct_of(found.texts, found.codes)
 
 
@@ -216,7 +218,7 @@ def _as_texts(values: Sequence[Any]) -> tuple[list[str], str]:
     names = {kind: _name_of(kind) for kind in dict.fromkeys(map(type, values))}
     times = [value for value in values if names[type(value)] == "time" and value == value]
     part = "microseconds" if any(time.microsecond for time in times) else "seconds"
-    write = {
+    write: dict[str, Callable[[Any], str]] = {
         "": lambda value: "",
         "truth": lambda value: "true" if value else "false",
         "whole": lambda value: str(int(value)),
