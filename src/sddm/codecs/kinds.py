@@ -15,7 +15,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -137,7 +137,7 @@ class _Measured(NamedTuple):
     """Texts as numbers of steps, and the class of their bins."""
 
     steps: Int64[np.ndarray, "some"]
-    make: Callable[..., Binned]
+    make: partial[Number] | partial[Date]
 
 
 def found_of(name: str, column: Distinct, kind: str | None = None) -> Found:
