@@ -28,7 +28,7 @@ from jaxtyping import Bool, Int64
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.fields import EXACT, NUMBER, Binned, Category, Date, Field, Number, dates, is_mark, steps_of, value_of
+from sddm.codecs.fields import EXACT, NUMBER, Category, Date, Field, Number, dates, is_mark, steps_of, value_of
 from sddm.formats.tables import Distinct, in_order
 from sddm.formats.text import readable
 
