@@ -29,7 +29,7 @@ LONG = (
     "test_many_processes.py",
     "test_runs.py",
     "test_docs.py",
-    "test_tables.py",
+    "test_known_tables.py",
     "test_reproduce.py",
     "test_likelihood.py",
 )

@@ -252,7 +252,11 @@ TRAINING = [
             ("voices", "4", r"voices=4 was given, but only \.mid, \.midi, \.zip files"),
             ("steps-per-beat", "4", r"steps_per_beat=4 was given, but only \.mid, "),
             ("beats-per-bar", "3", r"beats_per_bar=3 was given, but only \.mid, "),
-            ("kinds", "a=number", r"kinds='{.*}' was given, but only \.csv, \.parquet files take this option"),
+            (
+                "kinds",
+                "a=number",
+                r"kinds='{.*}' was given, but only \.csv, \.parquet, \.tsv, \.jsonl files take this option",
+            ),
             ("kinds", "a", r"kinds is 'a', but it must be such as age=number,id=drop"),
             ("kinds", "a=colour", r"kinds says that 'a' is 'colour', but a column is one of category, number, "),
             ("kinds", "nowhere.json", r"There is no file 'nowhere\.json'\. Name a file with the kinds"),

@@ -149,7 +149,7 @@ def side_curves(
         axis.set(xlabel=x)
         axis.grid(alpha=0.3)
     axes[0, 0].legend(fontsize=8)
-    _write(figure, path)
+    write(figure, path)
 
 
 def named_strips(strips: Mapping[str, Pictures], columns: Sequence[str], path: Path) -> None:
@@ -164,7 +164,7 @@ def named_strips(strips: Mapping[str, Pictures], columns: Sequence[str], path: P
             axis.imshow(picture if picture.shape[-1] == 3 else picture[..., 0], cmap="gray", vmin=0, vmax=255)
     for axis, column in zip(axes[0], columns, strict=True):
         axis.set_title(column, fontsize=8, color=INK)
-    _write(figure, path)
+    write(figure, path)
 
 
 def progress_curves(lines: Mapping[str, Sequence[tuple[float, float, float, float]]], label: str, path: Path) -> None:

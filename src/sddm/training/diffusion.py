@@ -111,9 +111,10 @@ def measured(
     learner = DiffusionLearner(copy.deepcopy(diffusion), config, **rules, held_out=held_out)
     limits: dict[str, Any] = {"most_seconds": MOST_SECONDS}
     limits |= {} if most_steps is None else {"most_steps": most_steps}
+    # The evaluation comes first: steps that diverge leave weights with which nothing can be sampled.
+    evaluation = 0.0 if held_out is None else learner.seconds_of_an_evaluation()
     step = seconds_of_a_step(learner, batches, learner.device, config.seed, **limits)
-    cost = Cost(step, 0.0 if held_out is None else learner.seconds_of_an_evaluation())
-    return Cost(*from_main(learner.accelerator, tuple(cost)))
+    return Cost(*from_main(learner.accelerator, (step, evaluation)))
 
 
 def check_config(config: TrainingConfig, diffusion: Diffusion, length: int, known: Known | None = None) -> None:
@@ -241,14 +242,12 @@ class DiffusionLearner(Descent):
 
     def _scores(self, held_out: Data, part: int = 1) -> dict[str, float]:
         """The figures of the held-out rows, or of one in `part` of those that are usual."""
-        batch, generator = (
-            self._held_out(HELD_OUT_ROWS // part, held_out),
-            generator_of(self.config.seed, "held out", 0),
-        )
+        batch = self._held_out(max(1, HELD_OUT_ROWS // part), held_out)
+        generator = generator_of(self.config.seed, "held out", 0)
         drawn = self._noised(batch, generator)
         size = max(1, self.config.batch_size // self.accelerator.num_processes)
         values = [self.losses(drawn.rows(slice(i, i + size))) for i in range(0, len(batch), size)]
-        some = batch.rows(slice(BOUND_ROWS // part))
+        some = batch.rows(slice(max(1, BOUND_ROWS // part)))
         known = {"given": some.given, "padding": some.padding, "labels": some.labels}
         estimate = self.diffusion.bound(some.x0, BOUND_TIMES, **known, generator=generator, batch_size=size)
         bits, error = estimate.bits_per_dim
