@@ -255,7 +255,7 @@ TRAINING = [
             (
                 "kinds",
                 "a=number",
-                r"kinds='{.*}' was given, but only \.csv, \.parquet, \.tsv, \.jsonl files take this option",
+                r"kinds='{.*}' was given, but only \.csv, \.parquet, \.tsv, \.jsonl files",
             ),
             ("kinds", "a", r"kinds is 'a', but it must be such as age=number,id=drop"),
             ("kinds", "a=colour", r"kinds says that 'a' is 'colour', but a column is one of category, number, "),

@@ -39,7 +39,9 @@ TRAINED_ON, TRUE_ROWS, SAMPLES = 10_000, 50_000, 100_000
 QUESTIONS, ASKED = 20, 1_000
 """Questions about each table, and samples that the diffusion draws for each."""
 MINUTES = {"small": 4.0, "paper": 240.0}
-DEFAULT = Recipe(ModelConfig(ordered=True), TrainingConfig(optimizer="muon", learning_rate=5e-3))
+DEFAULT = Recipe(
+    ModelConfig(ordered=True), TrainingConfig(optimizer="muon", learning_rate=5e-3, known="nothing@1+scattered")
+)
 """What `sddm train` chooses for a table."""
 
 
