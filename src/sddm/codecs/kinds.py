@@ -28,7 +28,7 @@ from jaxtyping import Bool, Int64
 
 from sddm import _checks
 from sddm._checks import shown
-from sddm.codecs.fields import EXACT, NUMBER, Binned, Category, Date, Field, Number, dates, is_mark, steps_of, value_of
+from sddm.codecs.fields import EXACT, NUMBER, Category, Date, Field, Number, dates, is_mark, steps_of, value_of
 from sddm.formats.tables import Distinct, in_order
 from sddm.formats.text import readable
 
@@ -137,7 +137,7 @@ class _Measured(NamedTuple):
     """Texts as numbers of steps, and the class of their bins."""
 
     steps: Int64[np.ndarray, "some"]
-    make: partial[Binned]
+    make: partial[Number] | partial[Date]
 
 
 def found_of(name: str, column: Distinct, kind: str | None = None) -> Found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Float64, Int
@@ -63,7 +64,8 @@ def corpus(name: str) -> Corpus:
         train, validation, test = (load("alarm", rows=num, seed=seed) for seed, num in enumerate(sizes))
         return Corpus(name, train, validation, test, alarm_network().log_prob)
     # The paper scrambles its melodies, so that no model can use the order of the pitches.
-    train, apart = load(name, **({"scramble": True} if name == "melodies" else {})).split(0.2, 0)
+    options: dict[str, Any] = {"scramble": True} if name == "melodies" else {}
+    train, apart = load(name, **options).split(0.2, 0)
     validation, test = apart.split(0.5, 0)
     return Corpus(name, train, _some(validation, CHOSEN_ON), _some(test, REPORTED))
 
