@@ -1,12 +1,15 @@
 """What the documents show runs."""
 
+import csv
 import re
+import shlex
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
 
+from sddm.cli import main
 from sddm.codecs import CODECS
 from sddm.experiments import EXPERIMENTS
 from sddm.marginals import MODELS
@@ -101,6 +104,33 @@ def test_the_python_of_the_guide_to_music_runs():
     assert names["scores"].shape == names["by_d3pm"].shape == (2, 1, 32)
     for made in (names["codec"].encode(names["by_d3pm"]), names["by_tauldr"]):
         assert torch.equal(made[:, :8], names["start"].values[:, :8])
+
+
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_walk_through_a_table_is_as_it_is_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gaps.csv").write_text("income,sex\n" + "1234.5,F\n,M\n77,\n" * 10)
+    text = (ROOT / "docs/tables.md").read_text(encoding="utf-8")
+    names = run_blocks("docs/tables.md")
+    tiny = {"train": "--steps 2 --batch-size 8 --width 8 --layers 1 --heads 2 --mlp 8", "sample": "--steps 3"}
+    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
+        for line in block.splitlines():
+            command, *options = shlex.split(line)[1:]
+            main([command, *options, *shlex.split(tiny[command])])
+    said = capsys.readouterr()
+    shown = re.search(r"```\n(id: .*?)```", text, re.DOTALL)[1]
+    assert shown in said.out
+    assert shown in said.err
+    texts = [(tmp_path / f"{name}.csv").read_text().splitlines() for name in ("women", "filled")]
+    women, filled = (list(csv.DictReader(lines)) for lines in texts)
+    assert all(int(row["age"]) >= 40 and row["sex"] == "F" and row["income"] for row in women)
+    assert (len(women), len(filled), {row["country"] for row in women}) == (20, 30, {"CH"})
+    assert [row["income"] for row in filled[::3]] == ["1234.5"] * 10
+    assert [row["sex"] for row in filled[1::3]] == ["M"] * 10
+    assert "id" not in women[0]
+    assert set(names["women"]["age"]) <= {40, 41, 42}
+    assert names["women"]["income"] == [None] * 8
+    assert (names["filled"]["age"][0], names["filled"]["income"][1]) == (30, 1234.5)
 
 
 @pytest.mark.usefixtures("at_full_speed")

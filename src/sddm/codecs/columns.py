@@ -99,12 +99,11 @@ class Columns(Codec):
                 name == EVERY or name in table.names,
                 f"kinds names a column {name!r}, which the data do not have. They have {shown(table.names)}.",
             )
-        usual, fields, tokens = kinds.get(EVERY), [], []
         names: list[str] = []
-        told: list[str] = []
         constants: list[Constant] = []
+        fields, tokens, told = [], [], []
         for name, column in zip(table.names, table.columns, strict=True):
-            found = found_of(name, column, kinds.get(name, usual))
+            found = found_of(name, column, kinds.get(name, kinds.get(EVERY)))
             told.append(f"{name}: {found.told}.")
             if found.constant is not None:
                 constants.append(Constant(name, found.constant, len(names) + len(constants), column.type))

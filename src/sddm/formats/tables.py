@@ -175,37 +175,34 @@ def column_of(values: Sequence[Any] | np.ndarray) -> Distinct:
     """A column of raw values: str, int, float, bool, date, datetime or numbers of numpy; None and NaN are missing."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iufb":
-            kinds, codes = np.unique(values, return_inverse=True)
-            return distinct_of(list(kinds), codes.astype(np.int32))
-        raw: Sequence[Any] = (values.astype("datetime64[us]") if values.dtype.kind == "M" else values).tolist()
-    else:
-        raw = values
-    if len(set(map(type, raw)) - {type(None)}) > 1:  # 1, 1.0 and True are equal, but are written differently
-        texts, type_ = _as_texts(raw)
-        return _numbered(texts)._replace(type=type_)
+            numbers, codes = np.unique(values, return_inverse=True)
+            return distinct_of(list(numbers), codes.astype(np.int32))
+        return column_of((values.astype("datetime64[us]") if values.dtype.kind == "M" else values).tolist())
+    if len(set(map(type, values)) - {type(None)}) > 1:  # 1, 1.0 and True are equal, but are written differently
+        texts, type_ = _as_texts(values)
+        return Distinct(*_numbered(texts), type_)
     try:
-        found = _numbered(raw)
+        known, codes = _numbered(values)
     except TypeError:
-        raise TypeError(f"holds {raw[0]!r}, which is no value of a table.") from None
-    return distinct_of(found.texts, found.codes)
+        raise TypeError(f"holds {values[0]!r}, which is no value of a table.") from None
+    return distinct_of(known, codes)
 
 
 def distinct_of(values: list[Any], codes: Int32[np.ndarray, "rows"]) -> Distinct:
     """The column whose row r holds values[codes[r]]; each text once, and only those that a row holds."""
     texts, type_ = _as_texts(values)
-    known = _numbered(texts)
-    codes = known.codes[codes]
-    used = np.bincount(codes, minlength=len(known.texts)) > 0
+    known, numbers = _numbered(texts)
+    codes = numbers[codes]
+    used = np.bincount(codes, minlength=len(known)) > 0
     kept = (np.cumsum(used) - 1).astype(np.int32)
-    return Distinct(
-        [text for text, is_used in zip(known.texts, used.tolist(), strict=True) if is_used], kept[codes], type_
-    )
+    return Distinct([text for text, is_used in zip(known, used.tolist(), strict=True) if is_used], kept[codes], type_)
 
 
-def _numbered(values: Sequence[Any]) -> Distinct:
+def _numbered(values: Sequence[Any]) -> tuple[list[Any], Int32[np.ndarray, "rows"]]:
+    """The distinct values, and the number of each value among them."""
     known = _Numbered()
     codes = np.fromiter(map(known.__getitem__, values), np.int32, len(values))
-    return Distinct(list(known), codes)
+    return list(known), codes
 
 
 def text_of(value: Any) -> str:
