@@ -13,6 +13,7 @@ from PIL import Image
 from enumerated import seeded
 from sddm.cli import main
 from sddm.codecs import Columns
+from sddm.codecs.fields import Number
 from sddm.report import measured, target_of, write_report
 from sddm.report.cells import MOST, Cells
 from sddm.report.drawn import plain
@@ -137,15 +138,11 @@ def test_neighbouring_numbers_share_cells_of_equal_shares_of_the_rows():
     assert float((shares - 1 / MOST).abs().max()) < 1 / 150
 
 
-def test_bins_of_numbers_are_in_their_order():
-    """A codec whose values are not texts has numbers in bins there."""
-
-    class Binned:
-        names, sizes, values = ("a", "b"), (3, 2), (object(), ["x", "y"])
-
-    cells = Cells(Binned(), torch.tensor([[2, 1], [2, 0], [0, 1]]))
-    assert cells.labels == [["bin 0", "bin 1", "bin 2"], ["y", "x"]]
-    assert cells(torch.tensor([[2, 1]])).tolist() == [[2, 0]]
+def test_bins_of_numbers_are_called_by_their_ends_behind_a_missing_value():
+    codec = Columns(["a", "b"], [Number([1, 4, 9], [3, 8, 9], 0, missing=""), ["x", "y"]])
+    cells = Cells(codec, torch.tensor([[2, 1], [2, 0], [0, 1]]))
+    assert cells.labels == [["missing", "1 to 3", "4 to 8", "9"], ["y", "x"]]
+    assert cells(torch.tensor([[3, 1], [0, 0]])).tolist() == [[3, 0], [0, 1]]
 
 
 # ---- the page ------------------------------------------------------------------------------------------------------

@@ -2,21 +2,22 @@
 
 A column of at most `MOST` values keeps them. Of a column with more, neighbouring numbers share a cell, so that the
 cells hold equal shares of the rows; of other values, the rarest share one. Cells are numbered in the order in which
-they are shown: numbers ascend, other values are the more frequent ones first.
+they are shown: numbers ascend, behind a missing value; other values are the more frequent ones first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
+from sddm.codecs.fields import Binned, Category, Field
+
 MOST = 32
-OTHERS = "others"
+OTHERS, MISSING = "others", "missing"
 
 
 class Cells:
@@ -24,7 +25,7 @@ class Cells:
 
     def __init__(self, codec: Any, rows: Int[Tensor, "num dim"]) -> None:
         found = [
-            _cells(_values(codec, d), torch.bincount(rows[:, d], minlength=size).double())
+            _cells(_values(codec, d), torch.bincount(rows[:, d], minlength=size).double(), codec.fields[d])
             for d, size in enumerate(codec.sizes)
         ]
         self.names: list[str] = list(codec.names)
@@ -35,31 +36,55 @@ class Cells:
 
 
 def _values(codec: Any, d: int) -> list[str] | None:
-    """What the tokens of a column stand for; None if they are the bins of a number, in their order."""
-    values = codec.values[d]
-    plain = isinstance(values, Sequence) and all(isinstance(value, str) for value in values)
-    return list(values) if plain else None
+    """What the tokens of a column stand for; None if they are bins, in their order."""
+    field = codec.fields[d]
+    return field.values if isinstance(field, Category) else None
 
 
-def _cells(values: list[str] | None, counts: Float64[Tensor, "values"]) -> tuple[Int[Tensor, "values"], list[str]]:
+def _cells(
+    values: list[str] | None, counts: Float64[Tensor, "values"], field: Field
+) -> tuple[Int[Tensor, "values"], list[str]]:
     """The cell of each value, and what each cell is called."""
-    numbers = _numbers(values) if values is not None else torch.arange(len(counts)).double()
-    names = values or [f"bin {i}" for i in range(len(counts))]
-    if numbers is None:
-        order = counts.argsort(descending=True, stable=True)
-        ranks = order.argsort().clamp(max=MOST - 1)
-        labels = [names[i] for i in order[:MOST].tolist()]
-        return ranks, labels if len(counts) <= MOST else [*labels[:-1], OTHERS]
+    if isinstance(field, Binned):
+        places, labels = _neighbours(
+            torch.arange(field.first, len(counts)).double(), counts[field.first :], *_ends(field)
+        )
+        return torch.cat([torch.zeros(field.first, dtype=torch.int64), places + field.first]), [
+            MISSING
+        ] * field.first + labels
+    assert values is not None
+    numbers = _numbers(values)
+    if numbers is not None:
+        return _neighbours(numbers, counts, values, values)
+    order = counts.argsort(descending=True, stable=True)
+    ranks = order.argsort().clamp(max=MOST - 1)
+    labels = [values[i] for i in order[:MOST].tolist()]
+    return ranks, labels if len(counts) <= MOST else [*labels[:-1], OTHERS]
+
+
+def _ends(field: Binned) -> tuple[list[str], list[str]]:
+    """How the low and the high ends of bins are written."""
+    return [field.text(step) for step in field.lows], [field.text(step) for step in field.highs]
+
+
+def _neighbours(
+    numbers: Float64[Tensor, "values"], counts: Float64[Tensor, "values"], lows: list[str], highs: list[str]
+) -> tuple[Int[Tensor, "values"], list[str]]:
+    """Cells of neighbouring numbers, or of bins from a low to a high end."""
     order = numbers.argsort(stable=True)
     cell = torch.arange(len(counts))
     if len(counts) > MOST:
         share = counts[order].cumsum(0) - counts[order] / 2
         cell = (MOST * share / counts.sum()).long().clamp(0, MOST - 1).unique(return_inverse=True)[1]
-    members: list[list[str]] = [[] for _ in range(int(cell.max()) + 1)]
+    members: list[list[int]] = [[] for _ in range(int(cell.max()) + 1)]
     for place, value in zip(cell.tolist(), order.tolist(), strict=True):
-        members[place].append(names[value])
-    labels = [some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}" for some in members]
+        members[place].append(value)
+    labels = [_spoken(lows[some[0]], highs[some[-1]]) for some in members]
     return cell[order.argsort()], labels
+
+
+def _spoken(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _numbers(values: list[str]) -> Float64[Tensor, "values"] | None:
