@@ -7,6 +7,7 @@ state of probability 1e-8 is drawn too rarely or never.)
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from math import prod
 from typing import Protocol, runtime_checkable
@@ -131,6 +132,12 @@ class Shuffle:
             mixed >>= np.uint64(32)
             left, right = right, left ^ (mixed & low)
         return (left << bits) | right
+
+
+def seed_of(seed: int, purpose: str, number: int) -> int:
+    """A seed of its own, below 2^63, for each purpose and number."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def draw_seeds(num: int, generator: torch.Generator | None) -> list[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Integer, UInt32
 
 from sddm import _checks
@@ -17,9 +17,17 @@ from sddm.codecs.base import Codec, ConditionReaders, Encoded, Readers, Tokens, 
 from sddm.codecs.excerpt import BLANK
 from sddm.formats.text import read_lines, read_sequences, readable
 
+INSIDE, SEPARATE = "inside", "separate"
+LENGTHS = (INSIDE, SEPARATE)
+"""How the lengths of rows are learned: by a state that stands behind the ends of shorter ones, or as a law of their
+own."""
+
 
 class Characters(Codec):
-    """Text: token i is alphabet[i]; with `padded` one more token, PAD, follows the end of shorter lines.
+    """Text: token i is alphabet[i]; behind the end of shorter lines stands PAD, the number after the last.
+
+    padded: PAD is one more state, which the model learns as it learns characters.
+    ragged: PAD is no state. The model is told where each line ends, and learns the law of the lengths apart.
 
     >>> Characters("abc", padded=True).decode(torch.tensor([[0, 1, 3], [2, 2, 2]]))
     ['ab', 'ccc']
@@ -27,20 +35,30 @@ class Characters(Codec):
 
     ordered = True
 
-    def __init__(self, alphabet: str, padded: bool) -> None:
+    def __init__(self, alphabet: str, padded: bool, ragged: bool = False) -> None:
         if not isinstance(alphabet, str) or len(set(alphabet)) != len(alphabet):
             raise ValueError(f"alphabet must be a text of characters that all differ, but it is {shown(alphabet)}.")
         if len(alphabet) + bool(padded) < 2 or alphabet == "":
             raise ValueError(f"alphabet must hold at least two characters to choose from, but it is {alphabet!r}.")
-        self.alphabet, self.padded, self.pad = alphabet, padded, len(alphabet)
+        _checks.require(not (padded and ragged), "Lines are padded or ragged, not both. Leave out one of the two.")
+        self.alphabet, self.padded, self.ragged, self.pad = alphabet, padded, ragged, len(alphabet)
         self.num_states = len(alphabet) + padded
         self.blank = next((mark for mark in "_▁" if mark not in alphabet), None)
         """The character that stands for an unknown one in a condition: '_', or '▁' if the alphabet holds '_'."""
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Without `ragged` where it is not used, as older versions described the same codec."""
+        return {name: value for name, value in super().arguments.items() if name != "ragged" or value}
+
+    @property
+    def end(self) -> int | None:
+        return self.pad if self.padded or self.ragged else None
+
     @classmethod
     def files(cls) -> Readers:
-        def read(path: Path, window: int | None = None) -> Encoded:
-            return cls.of_rows(read_sequences(path, window, 2), repr(str(path)))
+        def read(path: Path, window: int | None = None, lengths: str = INSIDE) -> Encoded:
+            return cls.of_rows(read_sequences(path, window, 2), repr(str(path)), lengths=lengths)
 
         return {".txt": read}
 
@@ -48,25 +66,46 @@ class Characters(Codec):
     def folders(cls) -> Readers:
         """The lines or the windows of each file are a group."""
 
-        def read(paths: Sequence[Path], window: int | None = None) -> Encoded:
+        def read(paths: Sequence[Path], window: int | None = None, lengths: str = INSIDE) -> Encoded:
             for path in paths:
                 readable(path)
             texts = [read_sequences(path, window, 1) for path in paths]
             groups = [group for group, rows in enumerate(texts) for _ in rows]
-            return cls.of_rows([row for rows in texts for row in rows], f"{str(paths[0].parent)!r}", groups)
+            rows = [row for rows in texts for row in rows]
+            return cls.of_rows(rows, f"{str(paths[0].parent)!r}", groups, lengths)
 
         return {".txt": read}
 
     @classmethod
-    def of_rows(cls, rows: Sequence[str], source: str, groups: Sequence[int] | None = None) -> Encoded:
-        """Rows of text as tokens, one for each character that occurs; `source` names the text in error messages."""
+    def of_rows(
+        cls, rows: Sequence[str], source: str, groups: Sequence[int] | None = None, lengths: str = INSIDE
+    ) -> Encoded:
+        """Rows of text as tokens, one for each character that occurs; `source` names the text in error messages.
+
+        lengths: how the lengths of rows are learned, if they differ: one of `LENGTHS`.
+        """
         alphabet = "".join(sorted(set().union(*rows)))
         _checks.require(
             len(alphabet) > 1,
             f"{source} holds one character only, {alphabet!r}: there is nothing to learn. Give another text.",
         )
-        codec = cls(alphabet, padded=len({len(row) for row in rows}) > 1)
-        return Encoded(codec.compact(rows), codec, groups)
+        return cls.of_alphabet(alphabet, rows, groups, lengths)
+
+    @classmethod
+    def of_alphabet(
+        cls,
+        alphabet: str,
+        rows: Sequence[str],
+        groups: Sequence[int] | None = None,
+        lengths: str = INSIDE,
+        longest: int = 0,
+    ) -> Encoded:
+        """The same with these characters, in rows of `longest` positions if there are no longer ones."""
+        _checks.one_of(lengths, "lengths", LENGTHS)
+        sizes = [len(row) for row in rows]
+        differ, separate = len({*sizes, longest or sizes[0]}) > 1, lengths == SEPARATE
+        codec = cls(alphabet, padded=differ and not separate, ragged=differ and separate)
+        return Encoded(codec.compact(rows, longest), codec, groups, lengths=sizes if codec.ragged else None)
 
     def encode(self, values: Sequence[str]) -> Tokens:
         return torch.from_numpy(self.compact(values).astype(np.int64))
@@ -77,26 +116,23 @@ class Characters(Codec):
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         _checks.require(longest > 0, "values must hold at least one line of text.")
         _checks.require(
-            self.padded or shortest == longest,
+            self.end is not None or shortest == longest,
             f"values has lines of {shortest} to {longest} characters, which only a padded codec can hold.",
         )
-        longest = max(longest, length) if self.padded else longest
-        token_of = np.full(sys.maxunicode + 1, self.num_states, np.min_scalar_type(self.num_states))
+        longest = longest if self.end is None else max(longest, length)
+        unknown = self.pad + 1
+        token_of = np.full(sys.maxunicode + 1, unknown, np.min_scalar_type(unknown))
         token_of[_codes(self.alphabet)] = np.arange(len(self.alphabet))
         codes = _codes("".join(values))
         known = token_of[codes]
-        if known.max() == self.num_states:
+        if known.max() == unknown:
             raise ValueError(f"values holds {chr(codes[known.argmax()])!r}, which is not in the alphabet.")
         tokens = np.full((len(lengths), longest), self.pad, dtype=known.dtype)
         tokens[np.arange(longest) < lengths[:, None]] = known
         return tokens
 
-    def padded_to(self, tokens: Tokens, length: int) -> Tokens:
-        return F.pad(tokens, (0, max(0, length - tokens.shape[1])), value=self.pad) if self.padded else tokens
-
     def decode(self, tokens: Tokens) -> list[str]:
-        rows = (row[: row.index(self.pad)] if self.pad in row else row for row in self.check(tokens).tolist())
-        return ["".join(self.alphabet[token] for token in row) for row in rows]
+        return ["".join(self.alphabet[token] for token in row) for row in self.rows(tokens)]
 
     def writers(self) -> Writers:
         return {".txt": self._write_text, **super().writers()}

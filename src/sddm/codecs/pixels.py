@@ -14,7 +14,7 @@ from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Reade
 from sddm.codecs.excerpt import BLANK
 from sddm.codecs.integers import Integers
 from sddm.formats import pictures as files
-from sddm.formats.arrays import LABELS, integers, read_array, read_labels, write_array
+from sddm.formats.arrays import LABELS, LENGTHS, integers, read_array, read_numbers, write_array
 from sddm.formats.sheet import CHANNELS, Pictures, sheet, write_picture, written_here
 
 VALUES = 256
@@ -99,7 +99,7 @@ class Pixels(Codec):
     @classmethod
     def files(cls) -> Readers:
         """Arrays with an axis for pictures, rows, columns and perhaps channels; tokens have two axes. An .npz file may
-        have a second array `labels`, with a number for each row."""
+        also have an array `labels`, with a number for each row, and of tokens one `lengths`, with their number."""
 
         def read_one(path: Path, size: int | None = None, levels: int | None = None, grey: bool = False) -> Encoded:
             return read(path, None, size, levels, grey)
@@ -108,7 +108,7 @@ class Pixels(Codec):
             path: Path, key: str | None = None, size: int | None = None, levels: int | None = None, grey: bool = False
         ) -> Encoded:
             array = read_array(path, key)
-            labels = read_labels(path, len(array)) if array.ndim and key != LABELS else None
+            labels = read_numbers(path, LABELS, len(array)) if array.ndim and key != LABELS else None
             if array.ndim in (3, 4):
                 return cls.of_pictures(_last_axis_channels(array, str(path)), size, levels, grey, labels)
             _checks.require(
@@ -116,7 +116,8 @@ class Pixels(Codec):
                 f"size, levels and grey are for pictures (num, height, width, channels), but {str(path)!r} holds "
                 f"an array of shape {array.shape}. Leave them out.",
             )
-            return Integers.numbered(array, None, path.name)._replace(labels=labels)
+            lengths = read_numbers(path, LENGTHS, len(array)) if array.ndim == 2 and key != LENGTHS else None
+            return Integers.of_array(array, lengths, path.name)._replace(labels=labels)
 
         return {".npy": read_one, ".npz": read}
 

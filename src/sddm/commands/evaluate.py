@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,8 +83,8 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
     labels = _labels(data, torch.arange(0, every * command.rows, every)[: len(rows)], diffusion)
     generator = generator_of(command.seed, "bound", 0)
-    scores = bound(diffusion, rows, command.num_times, labels=labels, generator=generator).nats
-    per_bit = rows.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
+    estimate = bound(diffusion, rows, command.num_times, labels=labels, generator=generator)
+    scores, per_bit = estimate.nats, float(estimate.free.double().mean()) * math.log(2)
     bits = (scores / per_bit).cpu()  # their spread holds both: that of the rows, and the error of each row's estimate
     score = Figure("bits_per_dim", "bound on held-out data", float(bits.mean()), float(bits.std() / len(bits) ** 0.5))
     figures: dict[str, Any] = {**score.saved(), "nats_per_row": float(scores.mean()), "rows": len(rows)}
@@ -111,7 +112,8 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> l
     tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
-    options: dict[str, Any] = {"steps": command.steps, "length": tokens.shape[1], "labels": labels}
+    length = tokens.shape[1] if diffusion.lengths is None else None
+    options: dict[str, Any] = {"steps": command.steps, "length": length, "labels": labels}
     made = sample(diffusion, command.samples, generator=generator, **options).cpu()
     codec = diffusion.codec or data.codec
     for note in left_out(made, tokens, codec):

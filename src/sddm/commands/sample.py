@@ -71,7 +71,8 @@ class SampleCommand:
     label: str | None = None
     """The label of the samples, by its number or its name, for a model that was trained with labels. See --guidance."""
     length: int | None = None
-    """Number of positions, for a model that takes any."""
+    """Number of positions, for a model that takes any, or of one that was trained on rows of different lengths. Unless
+    given, such a model draws a length for each sample."""
     out: Path | None = None
     """File for the samples; its ending chooses the format (.npy, .txt, .csv, .parquet, .mid and .wav for music, .png).
     Without an ending: a folder with a .mid file for each sample of music, and a .png file for each picture; a .png file

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -57,6 +57,10 @@ class Reading:
     """Pictures: how many values a channel of a pixel has; 256 unless given."""
     grey: bool = False
     """Pictures: read them in grey."""
+    lengths: Literal["separate", "inside"] | None = None
+    """Text: how the lengths of lines are learned, if they differ. inside: one more token stands behind the end of
+    shorter lines, and the model learns it as it learns characters (the default). separate: the model is told where each
+    line ends, computes nothing behind the longest of a batch, and keeps the law of the lengths apart."""
     test: bool = False
     """CIFAR-10 from a folder or an archive: the pictures to test on, instead of those to train on."""
 

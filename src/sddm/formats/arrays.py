@@ -18,6 +18,8 @@ from sddm import _checks
 
 LABELS = "labels"
 """The name of the array of an .npz file that holds a label for each row of the other."""
+LENGTHS = "lengths"
+"""The same of one that says how many positions of each row exist."""
 INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32)
 """The types whose every value is also an int64."""
 MAGIC = np.lib.format.MAGIC_PREFIX
@@ -30,7 +32,7 @@ LARGEST_ARCHIVED = 1 << 31
 
 def read_array(path: Path, key: str | None = None) -> np.ndarray:
     """The array of an .npy file, mapped into memory if it is large, or the one called `key` of an .npz file (None: the
-    only one beside `labels`)."""
+    only one beside `labels` and `lengths`)."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
         if isinstance(loaded, np.ndarray):
@@ -38,7 +40,7 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
             return loaded
         names = loaded.files
         _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
-        others = [name for name in names if name != LABELS] or names
+        others = [name for name in names if name not in (LABELS, LENGTHS)] or names
         if key is None and len(others) != 1:
             raise ValueError(f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.")
         chosen = others[0] if key is None else key
@@ -54,20 +56,19 @@ def read_array(path: Path, key: str | None = None) -> np.ndarray:
         return array
 
 
-def read_labels(path: Path, rows: int) -> list[int] | None:
-    """The array `labels` of an .npz file beside an array of so many rows, if it has one."""
+def read_numbers(path: Path, name: str, rows: int) -> list[int] | None:
+    """The array `labels` or `lengths` of an .npz file beside an array of so many rows, if it has one."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
-        if isinstance(loaded, np.ndarray) or LABELS not in loaded.files or len(loaded.files) == 1:
+        if isinstance(loaded, np.ndarray) or name not in loaded.files or len(loaded.files) == 1:
             return None
-    array = read_array(path, LABELS)
+    array = read_array(path, name)
     _checks.require(
         array.shape == (rows,),
-        f"{LABELS!r} of {str(path)!r} has shape {array.shape}, but it must hold one number for each of the {rows} "
-        "rows.",
+        f"{name!r} of {str(path)!r} has shape {array.shape}, but it must hold one number for each of the {rows} rows.",
     )
-    labels: list[int] = integers(array[:, None], f"{LABELS!r} of {str(path)!r}")[:, 0].tolist()
-    return labels
+    numbers: list[int] = integers(array[:, None], f"{name!r} of {str(path)!r}")[:, 0].tolist()
+    return numbers
 
 
 def _load(path: Path, file: BufferedIOBase) -> Any:

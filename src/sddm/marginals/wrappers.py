@@ -31,6 +31,10 @@ class Wrapper(MarginalModel):
     def num_labels(self) -> int | None:
         return self.model.num_labels
 
+    @property
+    def takes_shorter(self) -> bool:
+        return self.model.takes_shorter
+
     def check(self, process: Process) -> None:
         self.model.check(process)
 
@@ -67,6 +71,10 @@ class Restricted(Wrapper):
             f"sizes of Restricted go up to {self.support.shape[1]}, but {type(process).__name__} has only "
             f"{process.num_states} states. Give the process as many states as the largest size.",
         )
+
+    @property
+    def takes_shorter(self) -> bool:
+        return False
 
     def changed(self, marginals: Marginals, process: Process, query: Query) -> Marginals:
         assert self.support is not None
