@@ -104,6 +104,14 @@ def test_the_guide_to_guidance_leads_to_the_samples_it_wants():
     assert names["made"].effective.shape == (20, 8)
 
 
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_guide_to_molecules_steers_to_larger_log_p():
+    names = run_blocks("docs/molecules.md")
+    log_p = {name: names["property_of"]("log_p", names[name]).nanmean() for name in ("lines", "samples", "steered")}
+    assert float(log_p["steered"]) > float(log_p["samples"]) + 0.5
+    assert float(log_p["steered"]) > float(log_p["lines"]) + 0.5
+
+
 def test_the_type_checks_are_on():
     with pytest.raises(jaxtyping.TypeCheckError):
         SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))

@@ -296,6 +296,14 @@ class Codec(Configurable, ABC):
                 )
         return _blank_filled(rows, length)
 
+    def read_scaffold(self, scaffold: str, num: int, length: int, seed: int) -> Tokens:
+        """Conditions that give a part of a molecule, one for each sample, at random places."""
+        raise ValueError(f"scaffold is for molecules, but the data are {type(self).__name__.lower()}. Leave it out.")
+
+    def held_scaffold(self, tokens: Tokens, scaffold: str) -> str:
+        """What became of it: a sentence."""
+        return ""
+
     def read_prefix(self, text: str, length: int) -> Tokens:
         """A condition that gives the first tokens of one sample."""
         raise ValueError(

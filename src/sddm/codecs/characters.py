@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from sddm import _checks
 from sddm._checks import shown
 from sddm.codecs.base import Codec, ConditionReaders, Encoded, Readers, Tokens, Writers, beginning
 from sddm.codecs.excerpt import BLANK
+from sddm.formats import smiles
 from sddm.formats.text import read_lines, read_sequences, readable
 
 INSIDE, SEPARATE = "inside", "separate"
@@ -135,7 +137,44 @@ class Characters(Codec):
         return ["".join(self.alphabet[token] for token in row) for row in self.rows(tokens)]
 
     def writers(self) -> Writers:
-        return {".txt": self._write_text, **super().writers()}
+        """What may be molecules can be drawn."""
+        drawn: Writers = {".png": self._draw} if smiles.may_be_smiles(self.alphabet) else {}
+        return {".txt": self._write_text, **super().writers(), **drawn}
+
+    @property
+    def preview_ending(self) -> str:
+        return ".txt"
+
+    def _draw(self, tokens: Tokens, path: Path) -> None:
+        smiles.draw_molecules(self.decode(tokens), path)
+
+    def read_scaffold(self, scaffold: str, num: int, length: int, seed: int) -> Tokens:
+        """Each sample has the scaffold in one of the ways to write it. In every other one it comes first, and what
+        follows is joined to it; in the others it stands behind up to half of what is left of the row."""
+        if not smiles.may_be_smiles(self.alphabet):
+            return super().read_scaffold(scaffold, num, length, seed)
+        known = [way for way in smiles.written_scaffolds(scaffold, seed % 2**31) if set(way) <= set(self.alphabet)]
+        _checks.require(
+            len(known) > 0, f"scaffold {scaffold!r} holds what is not in the alphabet {shown(self.alphabet)}."
+        )
+        ways = [way for way in known if len(way) < length]
+        _checks.require(
+            len(ways) > 0,
+            f"scaffold {scaffold!r} has {min(map(len, known))} characters, but samples have {length}. Shorten it.",
+        )
+        chance = random.Random(seed)
+        rows = torch.full((num, length), BLANK)
+        for number in range(num):
+            way = chance.choice(ways)
+            place = chance.randint(0, (length - len(way)) // 2) if number % 2 else 0
+            rows[number, place : place + len(way)] = torch.tensor(self._known(way, "scaffold", None))
+        return rows
+
+    def held_scaffold(self, tokens: Tokens, scaffold: str) -> str:
+        lines = self.decode(tokens)
+        valid = sum(molecule is not None for molecule in smiles.molecules(lines))
+        held = sum(smiles.holding(lines, scaffold))
+        return f"Of {len(lines)} samples, {valid} are molecules, and {held} of these hold the scaffold."
 
     def _write_text(self, tokens: Tokens, path: Path) -> None:
         samples = self.decode(tokens)

@@ -77,7 +77,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     if command.out is not None:
         runs.check_file_place(command.out)
     diffusion = runs.trained(command.run).to("cuda" if torch.cuda.is_available() else "cpu")
-    data = _data(command)
+    training, data = _data(command)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
     rows = _taken(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
@@ -98,7 +98,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
         print(f"{score} bits per dimension ({scored})")
     if command.samples:
         figures["samples"] = command.samples
-        for figure in _compare(command, diffusion, data):
+        for figure in _compare(command, diffusion, data, training):
             figures |= figure.saved()
             print(f"{figure} ({command.samples} samples)")
     if command.out is not None:
@@ -108,7 +108,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     return figures
 
 
-def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> list[Figure]:
+def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset, training: Dataset | None) -> list[Figure]:
     tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
@@ -118,14 +118,15 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> l
     codec = diffusion.codec or data.codec
     for note in left_out(made, tokens, codec):
         print(note, file=sys.stderr)
-    return compare(made, tokens, codec)
+    known = None if training is None else _taken(training, slice(COMPARED // data.length), diffusion)
+    return compare(made, tokens, codec, known)
 
 
-def _data(command: EvaluateCommand) -> Dataset:
-    """Held-out rows of the run, or all rows of another file."""
+def _data(command: EvaluateCommand) -> tuple[Dataset | None, Dataset]:
+    """The training rows and the held-out rows of the run, or all rows of another file."""
     folder = Path(command.run)
     if command.data is not None:
-        return load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
+        return None, load(command.data, seed=command.seed + 1_000_000, **command.reading.given)
     if not (folder / runs.RUN_FILE).is_file():
         raise ValueError("data must be given with --data: this model does not know what was held out.")
     value = runs.recorded(folder)
@@ -134,7 +135,7 @@ def _data(command: EvaluateCommand) -> Dataset:
     data = load(options["data"], seed=seed, **runs.reading(options).given)
     if data.fingerprint() != value["data"]["fingerprint"]:
         raise ValueError(f"{options['data']!r} is not what it was when the run was started. Name the data with --data.")
-    return data.split(options["held_out"], seed)[1]
+    return data.split(options["held_out"], seed)
 
 
 def _labels(data: Dataset, rows: Int[Tensor, "rows"], diffusion: Diffusion) -> Int[Tensor, "rows"] | None:

@@ -68,6 +68,9 @@ class SampleCommand:
     """Music: the track of the condition that holds the melody, or the voices, by its name or number."""
     prefix: str | None = None
     """The beginning of every sample: text, or numbers separated by commas."""
+    scaffold: str | None = None
+    """Molecules: a part that every sample is to hold, as SMILES: c1ccncc1. A * marks an atom by which more is joined;
+    unless there is one, it is any with a hydrogen. In half of the samples the scaffold is written first."""
     label: str | None = None
     """The label of the samples, by its number or its name, for a model that was trained with labels. See --guidance."""
     length: int | None = None
@@ -88,6 +91,10 @@ class SampleCommand:
             if getattr(self, name) is not None:
                 _checks.whole(getattr(self, name), name, least, MOST.get(name))
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
+        _checks.require(
+            self.scaffold is None or (self.condition is None and self.prefix is None),
+            "Give --scaffold or another condition, not both.",
+        )
         kept = [name for name in ("give", "fill", "keep_voice", "track") if getattr(self, name) is not None]
         _checks.require(
             self.condition is not None or not kept,
@@ -133,6 +140,8 @@ def run(command: SampleCommand) -> None:
         tokens = torch.cat([parts.made_by_now(rows) for rows in batches])
         if excerpt is not None:
             tokens = excerpt.completed(tokens)
+        if command.scaffold is not None:
+            print(codec.held_scaffold(tokens, command.scaffold), file=sys.stderr)
         if command.out is None or folder is None:
             _print(codec, tokens)
         else:
@@ -240,6 +249,9 @@ def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | Non
         options: dict[str, Any] = {} if command.track is None else {"track": command.track}
         rules = command.give, command.fill, command.keep_voice
         return codec.excerpt(command.condition, length, *rules, **options)
+    if command.scaffold is not None:
+        known = codec.read_scaffold(command.scaffold, command.many, length, command.seed)
+        return Excerpt(known, known)
     if command.prefix is None:
         return None
     known = codec.read_prefix(command.prefix, length)

@@ -18,7 +18,7 @@ from sddm.metrics.inception_score import InceptionScore, inception_score
 from sddm.metrics.jackknife import jackknife
 from sddm.metrics.kid import kid
 from sddm.metrics.mmd import hamming_mmd
-from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
+from sddm.metrics.molecules import MOLECULES, MoleculeFigures, MoleculeQuality, draw_molecules
 from sddm.metrics.paired import Difference, paired_difference
 from sddm.metrics.pictures import PICTURES
 from sddm.metrics.scores import MUSIC
@@ -69,16 +69,28 @@ METRICS: dict[str, Metric] = {
     ),
     **MUSIC,
     **PICTURES,
+    **MOLECULES,
 }
 
 
-def compare(samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"], codec: Codec) -> list[Figure]:
-    """How far samples are from data, by every metric that suits the codec, has enough rows and lacks nothing."""
+def compare(
+    samples: Int[Tensor, "num dim"],
+    data: Int[Tensor, "others dim"],
+    codec: Codec,
+    training: Int[Tensor, "rows dim"] | None = None,
+) -> list[Figure]:
+    """How far samples are from data, by every metric that suits the codec, has enough rows and lacks nothing.
+
+    training: the rows that the model was trained on, for the metrics that ask for these.
+    """
     figures = []
     for name, metric in _suiting(samples, data, codec):
         if metric.missing():
             continue
-        value, error = _with_error(metric.measure(samples, data, codec))
+        if metric.training and training is None:
+            continue
+        against = training if metric.training and training is not None else data
+        value, error = _with_error(metric.measure(samples, against, codec))
         of_data = None
         if metric.compared and len(data) >= 2 * metric.rows:
             of_data, _ = _with_error(metric.measure(data[::2], data[1::2], codec))
