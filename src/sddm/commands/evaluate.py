@@ -19,7 +19,7 @@ from sddm.commands.runs import Flat
 from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
-from sddm.metrics import Figure, compare, left_out
+from sddm.metrics import Figure, compare, left_out, text_figures
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
 from sddm.training.config import MAX_SEED
@@ -91,14 +91,19 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     scored = f"{len(rows)} rows" + (", given their labels" if labels is not None else "")
     print(f"{score} bits per dimension ({scored})")
     if diffusion.model.ordered:
-        exact = (in_order(diffusion, rows, labels=labels) / per_bit).cpu()
+        scores = in_order(diffusion, rows, labels=labels)
+        exact = (scores / per_bit).cpu()
         spread = float(exact.std() / len(exact) ** 0.5)
         score = Figure("bits_per_dim_in_order", "exact on held-out data, left to right", float(exact.mean()), spread)
         figures |= score.saved()
         print(f"{score} bits per dimension ({scored})")
+    known = None if training is None else _taken(training, slice(COMPARED // data.length), diffusion)
+    for figure in text_figures(scores, rows, diffusion.codec or data.codec, known):
+        figures |= figure.saved()
+        print(f"{figure} ({scored})")
     if command.samples:
         figures["samples"] = command.samples
-        for figure in _compare(command, diffusion, data, training):
+        for figure in _compare(command, diffusion, data, known):
             figures |= figure.saved()
             print(f"{figure} ({command.samples} samples)")
     if command.out is not None:
@@ -108,7 +113,7 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
     return figures
 
 
-def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset, training: Dataset | None) -> list[Figure]:
+def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset, known: Tensor | None) -> list[Figure]:
     tokens = _taken(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
@@ -118,7 +123,6 @@ def _compare(command: EvaluateCommand, diffusion: Diffusion, data: Dataset, trai
     codec = diffusion.codec or data.codec
     for note in left_out(made, tokens, codec):
         print(note, file=sys.stderr)
-    known = None if training is None else _taken(training, slice(COMPARED // data.length), diffusion)
     return compare(made, tokens, codec, known)
 
 

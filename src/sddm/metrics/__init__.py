@@ -22,6 +22,7 @@ from sddm.metrics.molecules import MOLECULES, MoleculeFigures, MoleculeQuality, 
 from sddm.metrics.paired import Difference, paired_difference
 from sddm.metrics.pictures import PICTURES
 from sddm.metrics.scores import MUSIC
+from sddm.metrics.text import NGrams, text_figures
 from sddm.metrics.u_statistic import MIN_ROWS_FOR_ERROR, MMD
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "MoleculeFigures",
     "MoleculeQuality",
     "Moments",
+    "NGrams",
     "cell_distance",
     "compare",
     "cramers_v",
@@ -53,6 +55,7 @@ __all__ = [
     "load_inception",
     "outlier_fraction",
     "paired_difference",
+    "text_figures",
 ]
 
 METRICS: dict[str, Metric] = {
