@@ -103,7 +103,7 @@ def wasserstein(one: Float64[Tensor, "n"], other: Float64[Tensor, "m"]) -> float
 
 
 def _from(module: str, function: str) -> Callable[[], Callable[[Any], float]]:
-    return lambda: getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+    return lambda: getattr(importlib.import_module(module), function)
 
 
 @lru_cache(1)
