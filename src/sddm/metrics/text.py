@@ -5,8 +5,8 @@ T(h) different next characters, and with h' the context without its first charac
 
     p(c | h) = (N(h c) + T(h) p(c | h')) / (N(h) + T(h)),
 
-and 1 / (number of characters) stands for p(c | h') where h is empty. Their order is the one that predicts a tenth of the
-training rows best from the others. gzip and bz2 are charged what the rows add to the compressed end of the training
+and 1 / (number of characters) stands for p(c | h') where h is empty. Their order is the one that predicts a tenth of
+the training rows best from the others. gzip and bz2 are charged what the rows add to the compressed end of the training
 text: 32 thousand bytes of it for gzip, which looks no further back, and for bz2 what is left beside the rows of a block
 of 900 thousand. Each row is scored by itself, without those before it, except by gzip and bz2, to which the rows are
 one text.
