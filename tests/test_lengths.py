@@ -12,7 +12,7 @@ from sddm.codecs import Characters
 from sddm.data import Dataset
 from sddm.lengths import Lengths
 from sddm.likelihood import in_order
-from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked, Tempered
+from sddm.marginals import Energy, Hollow, LeaveOneOut, Masked, Tempered, Within
 from sddm.processes import Absorbing
 from sddm.schedules import SqrtCosine
 from sddm.training import TrainingConfig, train
@@ -175,6 +175,28 @@ def test_a_changed_model_keeps_the_lengths():
     assert ordered().with_model(Tempered(ordered().model, 2.0)).lengths.counts == LAW.counts
     x = ordered().sample(400, seed=0, temperature=0.5)
     assert p_value(torch.bincount((x != 2).sum(1) - 1, minlength=MOST), LAW.law) > UNLIKELY
+
+
+def test_a_support_holds_for_rows_of_every_length():
+    """Only 0 at even positions, only 1 at odd ones."""
+    support = torch.eye(2, dtype=torch.bool).repeat(2, 1)
+    x = ordered().with_model(Within(ordered().model, support)).sample(40, seed=0)
+    assert set((x != 2).sum(1).tolist()) == {1, 3, 4}
+    assert torch.equal(x[x != 2], (torch.arange(MOST) % 2).expand(40, MOST)[x != 2])
+
+
+def test_a_sample_reaches_as_far_as_a_range_that_is_asked_of_it():
+    only_one = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    nothing = torch.zeros(MOST, dtype=torch.bool)
+    asked = sddm.Condition(nothing, torch.zeros(MOST, dtype=torch.int64), {2: only_one})
+    diffusion = ordered()
+    made = [diffusion.sample(60, seed=0, condition=asked), diffusion.sample(3, length=[3, 4, 4], condition=asked)]
+    steered = sddm.samplers.steer(diffusion, 20, lambda x: x[:, 0].double(), particles=2, condition=asked)
+    for x in (*made, steered.tokens):
+        assert bool((x[:, 2] == 1).all())
+    assert set((made[0] != 2).sum(1).tolist()) == {3, 4}
+    with pytest.raises(ValueError, match=r"a range at position 2, which some samples do not have"):
+        diffusion.sample(2, length=[4, 2], condition=asked)
 
 
 def test_training_on_rows_of_different_lengths_lowers_their_exact_nats():

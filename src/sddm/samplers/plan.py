@@ -148,7 +148,8 @@ def _first_query(
         outside = [] if condition is None else [d for d in condition.ranges if bool(padding[:, d].any())]
         _checks.require(
             not outside,
-            f"condition has a range at position {outside[:1]}, which some samples do not have. Ask for longer ones.",
+            f"condition has a range at position {_checks.shown(outside)}, which some samples do not have. Ask for "
+            "longer ones.",
         )
         values = values.masked_fill(padding, 0)
     return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
