@@ -143,6 +143,24 @@ def test_the_guide_to_guidance_leads_to_the_samples_it_wants():
     assert names["made"].effective.shape == (20, 8)
 
 
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_guide_to_molecules_steers_to_larger_log_p():
+    names = run_blocks("docs/molecules.md")
+    log_p = {name: names["property_of"]("log_p", names[name]).nanmean() for name in ("lines", "samples", "steered")}
+    assert float(log_p["steered"]) > float(log_p["samples"]) + 0.5
+    assert float(log_p["steered"]) > float(log_p["lines"]) + 0.5
+
+
+@pytest.mark.usefixtures("at_full_speed")
+def test_the_guide_to_text_fills_a_hole_in_the_middle_of_a_line():
+    names = run_blocks("docs/text.md")
+    assert all(line.startswith("it was ") and line.endswith(" worst") for line in names["completed"])
+    assert {len(line) for line in names["completed"]} == {16}
+    names_of_figures = [figure.name.removeprefix("bits_per_character") for figure in names["figures"]]
+    assert names_of_figures == ["", "_of_ngrams", "_of_gzip", "_of_bz2"]
+    assert names["figures"][0].value < 3.5  # 15 characters, each as likely as the others: 3.9
+
+
 def test_the_type_checks_are_on():
     with pytest.raises(jaxtyping.TypeCheckError):
         SCHEDULES["constant"](1.0).primitive(torch.zeros(3, dtype=torch.float32))

@@ -16,7 +16,7 @@ import torch
 from enumerated import ONE_WAY, seeded
 from scripted import tiny_inception
 from sddm import Condition, Diffusion, losses, sample
-from sddm.codecs import Columns, Integers, Notes, Pixels
+from sddm.codecs import Characters, Columns, Integers, Notes, Pixels
 from sddm.config import build, describe
 from sddm.diffusion import saved_types
 from sddm.experiments import EXPERIMENTS
@@ -244,6 +244,7 @@ def test_an_experiment_has_cells_of_different_names_and_recipes_that_are_recogni
 
 EXAMPLES = {
     "numbers": (Integers(3), 4),
+    "molecules": (Characters("CNO", padded=False), 4),
     "a table": (Columns(["left", "right"], [["a", "b", "c"]] * 2), 2),
     "a melody": (Notes(), 32),
     "four voices": (Notes(voices=4), 128),

@@ -20,6 +20,7 @@ from sddm.training import Scattered
 FRAME = pandas.DataFrame(TABLE)
 NAN = float("nan")
 QUICK = {"width": 8, "layers": 1, "heads": 2, "mlp": 8, "steps": 2, "batch_size": 4, "progress": False}
+RAGGED = [[0, 1, 2], [2, 1], [3, 0, 1, 2], [0]] * 6
 
 
 def every(table):
@@ -71,10 +72,20 @@ def test_the_same_table_is_the_same_data_whatever_holds_it(name):
     assert data.fingerprint() == dataset_of(FITTED["dictionaries"]).fingerprint()
 
 
-def test_shorter_rows_are_padding_that_is_not_learned():
+def test_lists_of_different_lengths_have_a_law_of_lengths():
     data = dataset_of([[3, 1], [2, 2, 0]])
     assert data.lengths.tolist() == [2, 3]
-    assert data.tokens[:].tolist() == [[3, 1, 0], [2, 2, 0]]
+    assert data.codec.ragged
+    assert data.tokens[:].tolist() == [[3, 1, 4], [2, 2, 0]]  # 4, which is no state, stands behind the end
+    assert data.fingerprint() == Dataset.from_rows([[3, 1], [2, 2, 0]]).fingerprint()
+
+
+def test_strings_and_a_text_have_a_law_of_lengths_if_it_is_asked_for():
+    for held in (["ab", "bca"], "ab\nbca\n"):
+        data = dataset_of(held, lengths="separate")
+        assert data.codec.ragged
+        assert data.lengths.tolist() == [2, 3]
+        assert dataset_of(held).codec.padded
 
 
 def test_a_text_without_lines_is_cut_into_windows():
@@ -297,6 +308,33 @@ def test_a_gap_of_a_text_is_never_filled_with_its_end():
     assert all(len(text) == 4 for text in model.fill(["____"] * 50, seed=0, steps=3))
 
 
+def test_a_model_of_rows_of_different_lengths_makes_them_and_fills_their_gaps():
+    model = sddm.fit(RAGGED, **QUICK)
+    made = model.decode(model.sample(30, seed=0, steps=3))
+    assert {len(row) for row in made} == {1, 2, 3, 4}
+    gaps = [[0, None], [None], [1, None, None, 3], [2, 2, 1]]
+    for found in model.fill(gaps, 3, seed=0, steps=3):
+        same_kind(found, gaps)
+    assert model.fill([None, None], seed=0, steps=3) != [None, None]
+
+
+def test_the_ends_of_rows_in_a_tensor_are_kept_where_its_gaps_are_filled():
+    model = sddm.fit(RAGGED, **QUICK)
+    given = torch.tensor([[0, -1, model.pad, model.pad], [-1, 2, -1, model.pad]])
+    for asked in (given, given[1], given[:, :3]):
+        found = model.fill(asked, seed=0, steps=3)
+        assert torch.equal(found[asked != -1], asked[asked != -1])
+        assert int(found[asked == -1].min()) >= 0
+        assert int(found[asked == -1].max()) < model.pad
+
+
+def test_a_line_keeps_its_length_where_a_model_that_is_told_lengths_fills_it():
+    model = sddm.fit(["abc", "a", "bcab"] * 10, lengths="separate", **QUICK)
+    found = model.fill(["a__", "_", "____"], seed=0, steps=3)
+    assert [len(line) for line in found] == [3, 1, 4]
+    assert set("".join(found)) <= set("abc")
+
+
 def test_filling_takes_labels_one_a_row(models):
     model = sddm.fit(ROWS, labels=CLASSES, **QUICK)
     found = model.fill([[0, None, 2, 3], ROWS[0], [None] * 4], 2, labels=torch.tensor([0, 1, 2]), seed=0, steps=2)
@@ -461,6 +499,13 @@ BAD_GAPS = [
     bad("a word in a list", [["a", None, 0, 0]], TypeError, "Row 1 of data holds 'a'", model="lists"),
     bad("a row and a number", [[0, 1, 2, 3], 1], TypeError, "Row 2 of data is 1, but the others", model="lists"),
     bad("a row too long", [[0], [1] * 5], ValueError, "a row of 5 positions, but the model has 4", model="lists"),
+    bad(
+        "tokens behind an end",
+        torch.tensor([[0, 3, -1]]),
+        ValueError,
+        "Row 1 of data goes on behind its end, which is 3",
+        model="ragged lists",
+    ),
     bad("text for numbers", "a_c_", ValueError, "data is text, but the model was trained on integers", model="lists"),
     bad("a table for numbers", FRAME, ValueError, "data is a table, but the model was trained on", model="lists"),
     bad("numbers for text", [[0, None]], ValueError, "data is lists of numbers, but .* characters", model="a string"),

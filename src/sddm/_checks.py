@@ -55,8 +55,10 @@ def batch_shape(shape: Any, name: str) -> Sequence[int]:
     return sizes
 
 
-def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, device: Any = None) -> Tensor:
-    """Check that x holds int64 tokens (batch, dim) in 0 .. num_states - 1."""
+def tokens(
+    x: Any, num_states: int, name: str, *, length: int | None = None, shorter: bool = False, device: Any = None
+) -> Tensor:
+    """Check that x holds int64 tokens (batch, dim) in 0 .. num_states - 1, in rows of this length, or up to it."""
     x = tensor(x, name)
     if x.dtype != torch.int64:
         hint = " Use x.long()." if x.dtype in INTEGER_TYPES else " Tokens are class indices, not probabilities."
@@ -65,8 +67,9 @@ def tokens(x: Any, num_states: int, name: str, *, length: int | None = None, dev
     require(x.numel() > 0, f"{name} is empty: it has shape {tuple(x.shape)}. Give at least one row and one position.")
     if length is not None:
         require(
-            x.shape[1] == length,
-            f"{name} has {x.shape[1]} positions, but the model was built for {length}. Cut or pad the rows.",
+            x.shape[1] == length or (shorter and x.shape[1] < length),
+            f"{name} has {x.shape[1]} positions, but the model was built for {'at most ' * shorter}{length}. "
+            "Cut or pad the rows.",
         )
     same_device(x, device, name)
     if x.device.type != "meta":

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sddm import _checks, _pretrained
 from sddm.codecs import CODECS, PARTS, Codec
 from sddm.config import build, describe
+from sddm.lengths import Lengths
 from sddm.marginals import MODELS, MarginalModel, Marginals
 from sddm.marginals.base import one_by_one
 from sddm.networks import NETWORKS, Places, Sizes
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import sddm.likelihood
 
 FORMAT = 2
+OTHERS: dict[str, type] = {"sizes": Sizes, "places": Places, "lengths": Lengths}
 TRANSFORMERS = ("hollow-transformer", "denoiser", "transformer-energy")
 
 
@@ -34,6 +36,8 @@ class Diffusion(nn.Module):
     """A forward process and a model of its singleton conditionals, and the codec of its tokens if there is one.
 
     label_names: what the labels that the model was trained with stand for, if they have names.
+    lengths: the law of the lengths of rows, if they differ. Rows then end anywhere up to `length`. A tensor of them
+        holds `pad` behind their ends.
 
     >>> diffusion = Diffusion(Uniform(2, Constant(1.0)).leaving(0.02), model)
     >>> diffusion.marginals(xt, t).log_xt            # (batch, dim, symbols)
@@ -46,6 +50,7 @@ class Diffusion(nn.Module):
         model: MarginalModel,
         codec: Codec | None = None,
         label_names: Sequence[str] | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         super().__init__()
         _checks.instance(process, Process, "process")
@@ -66,13 +71,39 @@ class Diffusion(nn.Module):
             self.label_names is None or known in (None, len(self.label_names)),
             f"label_names has {len(self.label_names or [])} names, but the model knows {known} labels.",
         )
+        self.lengths = lengths
+        if lengths is not None:
+            _checks.instance(lengths, Lengths, "lengths")
+            _checks.require(
+                model.takes_shorter,
+                f"lengths were given, but {type(model).__name__} takes rows of one length. Use a transformer, or leave "
+                "out lengths.",
+            )
+            _checks.require(
+                model.length in (None, lengths.most),
+                f"lengths go up to {lengths.most}, but the model was built for {model.length} positions.",
+            )
         if codec is not None and codec.network is not None:
             codec.network.requires_grad_(False).eval()
 
     @property
     def length(self) -> int | None:
-        """The number of positions of a sample, or None if any number is allowed."""
-        return self.model.length
+        """The number of positions of a sample, the largest if there is a law of lengths, or None if any is allowed."""
+        return self.model.length if self.lengths is None else self.lengths.most
+
+    @property
+    def pad(self) -> int:
+        """What stands behind the end of a row, if rows have different lengths: the number after the last state."""
+        return self.process.num_states
+
+    def checked(self, x: Tensor, num_tokens: int, name: str) -> Tensor:
+        """Check rows of so many tokens, which are as long as the model was built for, or may be shorter."""
+        shorter = self.lengths is not None
+        return _checks.tokens(x, num_tokens, name, length=self.length, shorter=shorter, device=self.device)
+
+    def with_model(self, model: MarginalModel) -> Diffusion:
+        """The same process and lengths with another model, and without a codec."""
+        return Diffusion(self.process, model, lengths=self.lengths)
 
     @property
     def device(self) -> torch.device:
@@ -102,7 +133,7 @@ class Diffusion(nn.Module):
         label: Int[Tensor, "batch"] | None = None,
     ) -> Marginals:
         """The conditionals at x_t; `sddm.query.Query` explains the arguments."""
-        xt = _checks.tokens(xt, self.process.num_symbols, "xt", length=self.length, device=self.device)
+        xt = self.checked(xt, self.process.num_symbols, "xt")
         t = _checks.times(t, xt.shape[0], "t", device=self.device)
         if positions is not None:
             positions = _checks.positions(positions, *xt.shape, device=self.device)
@@ -167,7 +198,9 @@ class Diffusion(nn.Module):
             "model": describe(self.model, names),
             "codec": None if self.codec is None else describe(self.codec, names),
         }
-        return config if self.label_names is None else {**config, "label_names": self.label_names}
+        if self.label_names is not None:
+            config["label_names"] = self.label_names
+        return config if self.lengths is None else {**config, "lengths": describe(self.lengths, names)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], name: str = "The config") -> Diffusion:
@@ -177,7 +210,8 @@ class Diffusion(nn.Module):
         types, codec = saved_types(), config.get("codec", config.get("decoder"))  # its former name
         try:
             process, model = build(config["process"], types), build(config["model"], types)
-            return cls(process, model, build(codec, types), config.get("label_names"))
+            lengths = build(config["lengths"], types) if "lengths" in config else None
+            return cls(process, model, build(codec, types), config.get("label_names"), lengths)
         except Exception as error:  # whatever goes wrong here, the config is to blame
             raise ValueError(f"{name} describes no model that can be built: {_pretrained.reason(error)}.") from error
 
@@ -216,6 +250,7 @@ def model_card(diffusion: Diffusion) -> str:
     process, model = diffusion.process, diffusion.model
     parameters = sum(p.numel() for p in diffusion.parameters())
     length = "any number of" if model.length is None else model.length
+    length = length if diffusion.lengths is None else f"1 to {diffusion.lengths.most}"
     codec = "" if diffusion.codec is None else f"\n- Tokens stand for: {type(diffusion.codec).__name__.lower()}"
     names = "" if diffusion.label_names is None else f": {', '.join(diffusion.label_names)}"
     labels = f"\n- Labels: {model.num_labels}{names}" if model.num_labels else ""
@@ -240,7 +275,7 @@ tokens = model.sample(16, steps=100, seed=0)
 
 def saved_types() -> dict[str, type]:
     """The names under which classes stand in a config.json."""
-    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, **PARTS, "sizes": Sizes, "places": Places}
+    return {**SCHEDULES, **PROCESSES, **NETWORKS, **MODELS, **CODECS, **PARTS, **OTHERS}
 
 
 def _with_sizes(part: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from sddm.data.frames import columns_of_frame, filled, is_frame, names_of
 from sddm.diffusion import Diffusion
 from sddm.formats.arrays import INTEGERS
 from sddm.marginals import Within
+from sddm.samplers.ragged import padding_of
 
 
 class Gaps(NamedTuple):
@@ -42,7 +44,7 @@ def fill(diffusion: Diffusion, data: Any, num: int = 1, *, seed: int | None = No
     codec = diffusion.codec or Integers(diffusion.process.num_states)
     gaps = gaps_of(data, codec, diffusion.length)
     if gaps.support is not None and not bool(gaps.support.all()):
-        diffusion = Diffusion(diffusion.process, Within(diffusion.model, gaps.support))
+        diffusion = diffusion.with_model(Within(diffusion.model, gaps.support))
     rows = len(gaps.tokens)
     labels = options.pop("labels", None)
     if labels is not None:
@@ -107,11 +109,12 @@ def of_strings(texts: Sequence[str], codec: Codec, length: int | None) -> Gaps:
     rows = [codec.known(text, text) for text in texts]
     for number, row in enumerate(rows, start=1):
         _checks.require(
-            0 < len(row) <= longest and (codec.padded or len(row) == longest),
+            0 < len(row) <= longest and (codec.end is not None or len(row) == longest),
             f"String {number} of data has {len(row)} characters, but the model makes "
-            f"{'at most ' * codec.padded}{longest}. An unknown character is written {codec.blank!r}.",
+            f"{'at most ' * (codec.end is not None)}{longest}. An unknown character is written {codec.blank!r}.",
         )
-    tokens = torch.tensor([row + [codec.pad] * (longest - len(row)) for row in rows])
+    behind = 0 if codec.ragged else codec.pad
+    tokens = torch.tensor([row + [behind] * (longest - len(row)) for row in rows])
     support = torch.ones(longest, codec.num_states, dtype=torch.bool)
     support[:, len(codec.alphabet) :] = False
 
@@ -121,7 +124,8 @@ def of_strings(texts: Sequence[str], codec: Codec, length: int | None) -> Gaps:
             for row, text in zip(made.tolist(), texts, strict=True)
         ]
 
-    return Gaps(tokens, _apart(len(tokens), restored), support=support)
+    padding = padding_of(torch.tensor([len(row) for row in rows]), longest) if codec.ragged else None
+    return Gaps(tokens, _apart(len(tokens), restored), padding, support)
 
 
 def of_array(array: np.ndarray | Tensor, codec: Codec, length: int | None) -> Gaps:
@@ -134,7 +138,7 @@ def of_array(array: np.ndarray | Tensor, codec: Codec, length: int | None) -> Ga
         )
     values = torch.as_tensor(np.asarray(array.detach().cpu() if isinstance(array, Tensor) else array, np.int64))
     _checks.require(values.numel() > 0, f"data is empty: it has shape {tuple(values.shape)}. Give at least one row.")
-    pictures = isinstance(codec, Pixels) and values.ndim > 2
+    pictures, padding = isinstance(codec, Pixels) and values.ndim > 2, None
     if isinstance(codec, Pixels) and pictures:
         shape = (codec.height, codec.width, codec.channels)
         _checks.require(
@@ -150,18 +154,19 @@ def of_array(array: np.ndarray | Tensor, codec: Codec, length: int | None) -> Ga
         _checks.require(
             rows.ndim == 2, f"data must have shape (num, dim), one sample a row, but it has {tuple(values.shape)}."
         )
+        rows, padding = _up_to_ends(rows, codec, length)
         tokens = _tokens(rows, codec, length)
+    width = tokens.shape[1] if pictures else values.shape[-1]
 
     def restored(made: Tokens) -> Any:
-        stand_for = codec.decode(made) if pictures or isinstance(codec, Integers) else made
-        found = torch.where(
-            tokens.reshape(values.shape) == BLANK, torch.as_tensor(stand_for).reshape(values.shape), values
-        )
+        made, gaps = made[:, :width], tokens[:, :width] == BLANK
+        stand_for = np.asarray(codec.decode(made)) if pictures or isinstance(codec, Integers) else made
+        found = torch.where(gaps.reshape(values.shape), torch.as_tensor(stand_for).reshape(values.shape), values)
         if isinstance(array, Tensor):
             return found.to(array.dtype).to(array.device)
         return found.numpy().astype(array.dtype)
 
-    return Gaps(tokens, _apart(len(tokens), restored))
+    return Gaps(tokens, _apart(len(tokens), restored), padding)
 
 
 def of_list(rows: list[Any] | tuple[Any, ...], codec: Codec, length: int | None) -> Gaps:
@@ -186,7 +191,7 @@ def of_list(rows: list[Any] | tuple[Any, ...], codec: Codec, length: int | None)
                 )
     lengths = torch.tensor([len(row) for row in rows])
     _checks.require(int(lengths.min()) > 0, "data has a row without positions. Leave it out.")
-    ragged = int(lengths.min()) < int(lengths.max())
+    ragged = codec.ragged or int(lengths.min()) < int(lengths.max())
     longest = int(lengths.max()) if length is None or not ragged else length
     _checks.require(
         int(lengths.max()) <= longest, f"data has a row of {int(lengths.max())} positions, but the model has {length}."
@@ -197,14 +202,31 @@ def of_list(rows: list[Any] | tuple[Any, ...], codec: Codec, length: int | None)
     tokens = _tokens(values, codec, length)
 
     def restored(made: Tokens) -> Any:
-        full = codec.decode(made).tolist()
         return type(rows)(
-            type(row)(new if old is None else old for old, new in zip(row, numbers, strict=False))
-            for row, numbers in zip(rows, full, strict=True)
+            type(row)(new if old is None else old for old, new in zip(row, numbers.tolist(), strict=False))
+            for row, numbers in zip(rows, codec.decode(made), strict=True)
         )
 
-    padding = torch.arange(longest) >= lengths[:, None] if ragged else None
+    padding = padding_of(lengths, longest) if ragged else None
     return Gaps(tokens, _apart(len(tokens), restored), padding)
+
+
+def _up_to_ends(
+    rows: Int[Tensor, "num dim"], codec: Codec, length: int | None
+) -> tuple[Int[Tensor, "num wide"], Bool[Tensor, "num wide"] | None]:
+    """Rows as wide as those of the model, if these have different lengths, and which positions do not exist."""
+    if not codec.ragged:
+        return rows, None
+    first = codec.offset if isinstance(codec, Integers) else 0
+    end = first + codec.num_states
+    wide = F.pad(rows, (0, max(0, (length or 0) - rows.shape[1])), value=end)
+    padding = (wide == end).cumsum(1) > 0
+    behind = (padding & (wide != end)).any(1)
+    _checks.require(
+        not bool(behind.any()),
+        f"Row {int(behind.long().argmax()) + 1} of data goes on behind its end, which is {end}. Fill it up with {end}.",
+    )
+    return wide.masked_fill(padding, first), padding
 
 
 def _tokens(values: Int[Tensor, "num dim"], codec: Codec, length: int | None) -> Tokens:

@@ -104,7 +104,8 @@ def bound(
     """Estimate the bound for each row of x_0, with `num_times` times a row (a multiple of 8).
 
     given: positions that are known: the bound is on the likelihood of the others given these.
-    padding: positions that do not exist.
+    padding: positions that do not exist. For a diffusion with a law of lengths, those that hold `diffusion.pad` do not
+        exist either, and the bound includes -log p(length) unless something is given.
     labels: the class of each row: the bound is on the likelihood given these, for a model that was trained with labels.
 
     A model that sees its own token is evaluated twice for each time.
@@ -134,7 +135,7 @@ def estimated_bound(
     The other arguments are those of `bound`.
     """
     _checks.instance(diffusion, Diffusion, "diffusion")
-    x0 = _checks.tokens(x0, diffusion.process.num_states, "x0", length=diffusion.length, device=diffusion.device)
+    x0, padding = existing(diffusion, x0, padding)
     check_times(_checks.whole(num_times, "num_times", REPLICATES))
     if given is not None:
         given = _checks.boolean_mask(given, x0.shape, "given", device=x0.device)
@@ -151,7 +152,7 @@ def estimated_bound(
     with evaluating(diffusion), torch.inference_mode():
         replicates = _integrals(diffusion, batch, num_times, times, integrand, generator, batch_size)
         starts = torch.cat([_prior_divergence(diffusion, some) for some in batch.split(batch_size)])
-    nats = starts + replicates.mean(1)
+    nats = starts + replicates.mean(1) + _nats_of_lengths(diffusion, x0, given, padding)
     error = stretch(FREEDOM) * replicates.std(1) / REPLICATES**0.5
     return Bound(nats, torch.where(nats.isfinite(), error, math.inf), batch.free)
 
@@ -176,10 +177,31 @@ def in_order(
     rows, ordered = len(x0), torch.ones(len(x0), dtype=torch.bool, device=diffusion.device)
     if labels is not None:
         labels = _checks.labels(labels, rows, known=diffusion.model.num_labels)
+    x0, padding = existing(diffusion, x0, padding)
     batch = noise_batch(diffusion, Batch(x0, given, padding, labels), t=ordered.double() * HORIZON, in_order=ordered)
     pieces = [slice(i, i + _checks.whole(batch_size, "batch_size", 1)) for i in range(0, rows, batch_size)]
     with evaluating(diffusion), torch.inference_mode():
-        return torch.cat([_nats_in_order(diffusion, batch.rows(some)) for some in pieces]).clone()
+        nats = torch.cat([_nats_in_order(diffusion, batch.rows(some)) for some in pieces])
+    return nats + _nats_of_lengths(diffusion, x0, given, padding)
+
+
+def existing(
+    diffusion: Diffusion, x0: Int[Tensor, "batch dim"], padding: Bool[Tensor, "batch dim"] | None = None
+) -> tuple[Int[Tensor, "batch dim"], Bool[Tensor, "batch dim"] | None]:
+    """Rows, and which of their positions do not exist: also where they hold the PAD of samples."""
+    if diffusion.lengths is not None and padding is None and isinstance(x0, Tensor):
+        padding = x0 == diffusion.pad
+        x0 = x0.masked_fill(padding, 0)
+    return diffusion.checked(x0, diffusion.process.num_states, "x0"), padding
+
+
+def _nats_of_lengths(
+    diffusion: Diffusion, x0: Tensor, given: Tensor | None, padding: Tensor | None
+) -> Float64[Tensor, "batch"]:
+    """- log p(n) of each row; 0 if all rows have one length, or if something of them is given, and so their ends."""
+    if diffusion.lengths is None or given is not None or padding is None:
+        return torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
+    return -diffusion.lengths.log_prob((~padding).sum(1))
 
 
 def _nats_in_order(diffusion: Diffusion, batch: NoisedBatch) -> Float64[Tensor, "batch"]:

@@ -45,6 +45,14 @@ class Batch:
         """The same batch on another device."""
         return self._each(lambda part: part.to(device))
 
+    def cut(self) -> Batch:
+        """The same rows without the positions behind the end of the longest."""
+        if self.padding is None:
+            return self
+        longest = int((~self.padding).any(0).nonzero().max()) + 1
+        given = None if self.given is None else self.given[:, :longest]
+        return Batch(self.x0[:, :longest], given, self.padding[:, :longest], self.labels)
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         parts = (self.x0, self.given, self.padding, self.labels)
         return Batch(*(None if part is None else change(part) for part in parts))  # type: ignore[arg-type]
@@ -86,7 +94,7 @@ def noise_batch(
     """
     _checks.instance(diffusion, Diffusion, "diffusion")
     process = diffusion.process
-    x0 = _checks.tokens(batch.x0, process.num_states, "x0", length=diffusion.length, device=diffusion.device)
+    x0 = diffusion.checked(batch.x0, process.num_states, "x0")
     rows, dim = x0.shape
     _checks.generator(generator)
     t = stratified_times(rows, generator, x0.device) if t is None else t

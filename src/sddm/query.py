@@ -64,6 +64,11 @@ class Query(NamedTuple):
         """How many positions of each row are not settled."""
         return torch.full_like(self.xt[:, 0], self.xt.shape[1]) if self.settled is None else (~self.settled).sum(1)
 
+    @property
+    def ends_alone(self) -> bool:
+        """Whether padding, if there is any, is only behind the ends of rows, where nothing before can see it."""
+        return self.padding is None or not bool((self.padding[:, :-1] & ~self.padding[:, 1:]).any())
+
     def at(self, positions: Asked | None) -> Query:
         """The same question about these positions."""
         return self._replace(positions=positions)

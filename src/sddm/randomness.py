@@ -7,6 +7,7 @@ state of probability 1e-8 is drawn too rarely or never.)
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from math import prod
 from typing import Protocol, runtime_checkable
@@ -152,6 +153,12 @@ def _split(numbers: UInt64[np.ndarray, "num"]) -> UInt64[np.ndarray, "num"]:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
     return numbers ^ (numbers >> np.uint64(31))
+
+
+def seed_of(seed: int, purpose: str, number: int) -> int:
+    """A seed of its own, below 2^63, for each purpose and number."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def draw_seeds(num: int, generator: torch.Generator | None) -> list[int]:

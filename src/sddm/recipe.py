@@ -13,6 +13,7 @@ from torch import Tensor
 from sddm import _checks
 from sddm.data import Dataset
 from sddm.diffusion import Diffusion
+from sddm.lengths import Lengths
 from sddm.marginals import MODELS, Energy, Guided, Hollow, MarginalModel, Restricted
 from sddm.networks.embeddings import TIME_SCALE
 from sddm.networks.sizes import LARGEST
@@ -170,7 +171,8 @@ class ModelConfig:
         bare = self.diffusion(data.num_states, data.length, seed, len(data) * data.length, num_labels)
         sizes = data.codec.sizes
         model = bare.model if sizes is None else Restricted(bare.model, sizes)
-        return Diffusion(bare.process, model, data.codec, names)
+        lengths = Lengths.of(data.lengths, data.length) if data.codec.ragged and data.lengths is not None else None
+        return Diffusion(bare.process, model, data.codec, names, lengths)
 
     def diffusion(
         self, num_states: int, length: int, seed: int = 0, num_tokens: int = 0, num_labels: int = 0

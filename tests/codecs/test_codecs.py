@@ -48,6 +48,8 @@ EXAMPLES = [
     (Integers(4, offset=-2), [[0, 3, 1], [2, 2, 0]]),
     (Characters("abc", padded=False), [[0, 1], [2, 2]]),
     (Characters("aé🙂", padded=True), [[0, PAD, PAD], [2, 1, 0]]),
+    (Characters("abc", padded=False, ragged=True), [[0, PAD, PAD], [2, 1, 0]]),
+    (Integers(4, offset=1, ragged=True), [[0, 3, 1], [2, 2, 0]]),
     (COLUMNS, [[0, 1], [1, 0], [2, 1]]),
     (MEASURED, [[0, 1, 0], [1, 0, 1], [3, 2, 2]]),
     (Points("moons"), [[0, 1] * 16, [1] * 32]),
@@ -165,7 +167,7 @@ def test_an_unknown_ending_is_answered_with_those_there_are(codec, rows, tmp_pat
 @every()
 def test_tokens_that_mean_nothing_are_not_written(codec, rows, tmp_path):
     tokens = torch.tensor(rows[:1])
-    tokens[0, 0] = codec.num_states
+    tokens[0, 0] = codec.num_states + codec.ragged  # behind the end of a row stands num_states
     with pytest.raises(ValueError, match="tokens must hold tokens from 0 to"):
         codec.write(tokens, tmp_path / f"samples{codec.default_ending}")
     assert not list(tmp_path.iterdir())

@@ -318,6 +318,21 @@ def test_without_a_terminal_sampling_says_how_far_it_is_every_ten_seconds(capsys
     ]
 
 
+def test_rows_of_different_lengths_are_counted_though_they_are_drawn_in_another_order(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    told = Lines(8, hidden=False)
+    for rows in (torch.tensor([5, 0, 3, 6]), torch.tensor([1, 2, 4, 7])):
+        for step in range(3):
+            now[0] += 5
+            told(Progress(step, 2, 0.5, rows, torch.zeros(4, 2, dtype=torch.int64)))
+    assert capsys.readouterr().err.splitlines() == [
+        "sampling: 25% of 8 samples, 30 seconds left",
+        "sampling: 50% of 8 samples, 20 seconds left",
+        "sampling: 100% of 8 samples, 0 seconds left",
+    ]
+
+
 def test_the_command_says_how_far_it_is_and_a_short_job_says_nothing(place, capsys, monkeypatch):
     main(f"train --data lines.txt --steps 1 --out run {TINY}".split())
     capsys.readouterr()

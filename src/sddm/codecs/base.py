@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
@@ -62,6 +63,8 @@ class Codec(Configurable, ABC):
     """How many tokens there are."""
     sizes: list[int] | None = None
     """How many values each position has; None if each has `num_states`."""
+    ragged: bool = False
+    """Whether rows have different lengths, which the model is told. What stands behind their ends is `end`."""
     ordered: bool = False
     """Whether a hollow model of such data learns from left to right as well unless the user says otherwise. In the
     measurements of docs/learning.md that is better for text, tables and music."""
@@ -79,7 +82,7 @@ class Codec(Configurable, ABC):
         """The tokens of values such as `decode` returns."""
 
     @abstractmethod
-    def decode(self, tokens: Tokens) -> np.ndarray | list[str] | list[list[str]]:
+    def decode(self, tokens: Tokens) -> np.ndarray | list[np.ndarray] | list[str] | list[list[str]]:
         """What the tokens stand for, one sample a row."""
 
     @classmethod
@@ -126,9 +129,19 @@ class Codec(Configurable, ABC):
         """Rows of music, each moved by so many semitones as far as pitches allow."""
         raise ValueError(f"transpose is for music, but the data are {type(self).__name__.lower()}. Leave it out.")
 
-    def padded_to(self, tokens: Tokens, length: int) -> Tokens:
-        """Rows padded to a length, if the codec has a token for padding."""
-        return tokens
+    @property
+    def end(self) -> int | None:
+        """What stands behind the end of a row, if rows can be shorter than others. If `ragged`, it is no state."""
+        return self.num_states if self.ragged else None
+
+    def padded_to(self, tokens: Tokens, length: int) -> Int[Tensor, "num longer"]:
+        """Rows padded to a length, if something stands behind the ends of rows."""
+        return tokens if self.end is None else F.pad(tokens, (0, max(0, length - tokens.shape[1])), value=self.end)
+
+    def rows(self, tokens: Tokens) -> list[list[int]]:
+        """The tokens of each row up to its end."""
+        found: list[list[int]] = self.check(tokens).tolist()
+        return [row[: row.index(self.end)] if self.end in row else row for row in found]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, Codec) or other.arguments != self.arguments:
@@ -189,7 +202,8 @@ class Codec(Configurable, ABC):
 
     def check(self, tokens: Tokens) -> Tokens:
         """Check that every token has a meaning, and move the tokens to the CPU."""
-        tokens = _checks.tokens(tokens, self.num_states, "tokens", length=len(self.sizes) if self.sizes else None)
+        length = len(self.sizes) if self.sizes else None
+        tokens = _checks.tokens(tokens, self.num_states + self.ragged, "tokens", length=length)
         if self.sizes:
             self.check_sizes(tokens.amax(dim=0).tolist())
         return tokens.cpu()
@@ -285,6 +299,14 @@ class Codec(Configurable, ABC):
                     f"but tokens there are 0 to {sizes[position] - 1}, and {BLANK} is a blank.",
                 )
         return _blank_filled(rows, length)
+
+    def read_scaffold(self, scaffold: str, num: int, length: int, seed: int) -> Tokens:
+        """Conditions that give a part of a molecule, one for each sample, at random places."""
+        raise ValueError(f"scaffold is for molecules, but the data are {type(self).__name__.lower()}. Leave it out.")
+
+    def held_scaffold(self, tokens: Tokens, scaffold: str) -> str:
+        """What became of it: a sentence."""
+        return ""
 
     def read_prefix(self, text: str, length: int) -> Tokens:
         """A condition that gives the first tokens of one sample."""

@@ -15,7 +15,7 @@ from sddm.codecs.base import MAX_LENGTH, Codec, ConditionReaders, Encoded, Reade
 from sddm.codecs.excerpt import BLANK
 from sddm.codecs.integers import Integers
 from sddm.formats import pictures as files
-from sddm.formats.arrays import LABELS, integers, read_array, read_labels, write_array
+from sddm.formats.arrays import LABELS, LENGTHS, integers, read_array, read_numbers, write_array
 from sddm.formats.sheet import CHANNELS, Pictures, sheet, write_picture, written_here
 
 VALUES = 256
@@ -100,7 +100,7 @@ class Pixels(Codec):
     @classmethod
     def files(cls) -> Readers:
         """Arrays with an axis for pictures, rows, columns and perhaps channels; tokens have two axes. An .npz file may
-        have a second array `labels`, with a number for each row."""
+        also have an array `labels`, with a number for each row, and of tokens one `lengths`, with their number."""
 
         def read_one(path: Path, size: int | None = None, levels: int | None = None, grey: bool = False) -> Encoded:
             return read(path, None, size, levels, grey)
@@ -115,9 +115,13 @@ class Pixels(Codec):
         ) -> Encoded:
             called = label_column or LABELS
             array = read_array(path, key, called)
-            labels = read_labels(path, len(array), label_column) if array.ndim and key != called else None
+            labels, lengths = None, None
+            if array.ndim and key != called:
+                labels = read_numbers(path, called, len(array), needed=label_column is not None)
+            if array.ndim == 2 and LENGTHS not in (key, called):
+                lengths = read_numbers(path, LENGTHS, len(array))
             name = repr(str(path)) if array.ndim in (3, 4) else path.name
-            return cls.of_array(array, name, None, size, levels, grey)._replace(labels=labels)
+            return cls.of_array(array, name, None, size, levels, grey, lengths)._replace(labels=labels)
 
         return {".npy": read_one, ".npz": read}
 
@@ -130,8 +134,9 @@ class Pixels(Codec):
         size: int | None = None,
         levels: int | None = None,
         grey: bool = False,
+        lengths: Sequence[int] | None = None,
     ) -> Encoded:
-        """Pictures, if the array has three or four axes, and rows of tokens otherwise."""
+        """Pictures, if the array has three or four axes, and rows of tokens, perhaps of these lengths, otherwise."""
         if array.ndim in (3, 4):
             _checks.require(num_states is None, "num_states is for tokens, but pictures have levels. Give levels.")
             array = array.numpy() if isinstance(array, Tensor) else array
@@ -141,7 +146,7 @@ class Pixels(Codec):
             f"size, levels and grey are for pictures (num, height, width, channels), but {name!r} holds "
             f"an array of shape {tuple(array.shape)}. Leave them out.",
         )
-        return Integers.numbered(array, num_states, name)
+        return Integers.of_array(array, num_states, name, lengths)
 
     @classmethod
     def folders(cls) -> Readers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from sddm.commands.translated import translated
 from sddm.data import Dataset, Reading, load
 from sddm.diffusion import Diffusion
 from sddm.likelihood import REPLICATES, bound, check_times, in_order
-from sddm.metrics import Figure, compare, left_out
+from sddm.metrics import Figure, compare, left_out, text_figures
 from sddm.report import ENDINGS, LEAST_ROWS, measured, of_table, target_of, write_report
 from sddm.samplers import sample
 from sddm.training.batches import generator_of
@@ -99,29 +100,34 @@ def run(command: EvaluateCommand) -> dict[str, Any]:
             runs.check_file_place(path)
     diffusion = runs.trained(command.run).to("cuda" if torch.cuda.is_available() else "cpu")
     train, data = _data(command, diffusion)
-    reported = None if command.report is None else _reported(command, diffusion, train, data)
+    known = None if train is None else translated(train, slice(COMPARED // data.length), diffusion)
+    reported = None if command.report is None else _reported(command, diffusion, known, data)
     _checks.require(len(data) >= 2, "There is one row to score, but an error bar needs two. Name more with --data.")
     every = max(1, len(data) // command.rows)
     rows = translated(data, slice(0, every * command.rows, every), diffusion).to(diffusion.device)
     labels = _labels(data, torch.arange(0, every * command.rows, every)[: len(rows)], diffusion)
     generator = generator_of(command.seed, "bound", 0)
-    scores = bound(diffusion, rows, command.num_times, labels=labels, generator=generator).nats
-    per_bit = rows.shape[1] * torch.log(torch.tensor(2.0, dtype=torch.float64))
+    estimate = bound(diffusion, rows, command.num_times, labels=labels, generator=generator)
+    scores, per_bit = estimate.nats, float(estimate.free.double().mean()) * math.log(2)
     bits = (scores / per_bit).cpu()  # their spread holds both: that of the rows, and the error of each row's estimate
     score = Figure("bits_per_dim", "bound on held-out data", float(bits.mean()), float(bits.std() / len(bits) ** 0.5))
     figures: dict[str, Any] = {**score.saved(), "nats_per_row": float(scores.mean()), "rows": len(rows)}
     scored = f"{len(rows)} rows" + (", given their labels" if labels is not None else "")
     print(f"{score} bits per dimension ({scored})")
     if diffusion.model.ordered:
-        exact = (in_order(diffusion, rows, labels=labels) / per_bit).cpu()
+        scores = in_order(diffusion, rows, labels=labels)
+        exact = (scores / per_bit).cpu()
         spread = float(exact.std() / len(exact) ** 0.5)
         score = Figure("bits_per_dim_in_order", "exact on held-out data, left to right", float(exact.mean()), spread)
         figures |= score.saved()
         print(f"{score} bits per dimension ({scored})")
+    for figure in text_figures(scores, rows, diffusion.codec or data.codec, known):
+        figures |= figure.saved()
+        print(f"{figure} ({scored})")
     if command.samples:
         figures["samples"] = command.samples
         made, tokens = _drawn(command, diffusion, data)
-        for figure in _compare(made, tokens, diffusion.codec or data.codec):
+        for figure in _compare(made, tokens, diffusion.codec or data.codec, known):
             figures |= figure.saved()
             print(f"{figure} ({command.samples} samples)")
         if reported is not None:
@@ -138,14 +144,15 @@ def _drawn(command: EvaluateCommand, diffusion: Diffusion, data: Dataset) -> tup
     tokens = translated(data, slice(max(command.samples, COMPARED // data.length)), diffusion)
     generator = generator_of(command.seed, "samples", 0)
     labels = _labels(data, torch.randint(len(data), (command.samples,), generator=generator), diffusion)
-    options: dict[str, Any] = {"steps": command.steps, "length": tokens.shape[1], "labels": labels}
+    length = tokens.shape[1] if diffusion.lengths is None else None
+    options: dict[str, Any] = {"steps": command.steps, "length": length, "labels": labels}
     return sample(diffusion, command.samples, generator=generator, **options).cpu(), tokens
 
 
-def _compare(made: Tokens, tokens: Tokens, codec: Codec) -> list[Figure]:
+def _compare(made: Tokens, tokens: Tokens, codec: Codec, known: Tokens | None) -> list[Figure]:
     for note in left_out(made, tokens, codec):
         print(note, file=sys.stderr)
-    return compare(made, tokens, codec)
+    return compare(made, tokens, codec, known)
 
 
 class _Reported(NamedTuple):
@@ -156,10 +163,10 @@ class _Reported(NamedTuple):
     target: int
 
 
-def _reported(command: EvaluateCommand, diffusion: Diffusion, train: Dataset | None, data: Dataset) -> _Reported:
+def _reported(command: EvaluateCommand, diffusion: Diffusion, known: Tokens | None, data: Dataset) -> _Reported:
     """Check that there can be a report, before any work is done."""
     codec = of_table(diffusion.codec or data.codec)
-    if train is None:
+    if known is None:
         raise ValueError(
             f"A report needs the rows that the model was trained on, but {command.run!r} is not the folder of a run. "
             "Name the folder that `sddm train` printed."
@@ -169,7 +176,7 @@ def _reported(command: EvaluateCommand, diffusion: Diffusion, train: Dataset | N
         len(data) >= LEAST_ROWS,
         f"A report needs at least {LEAST_ROWS} held-out rows, but there are {len(data)}. Name more data with --data.",
     )
-    return _Reported(codec, translated(train, slice(COMPARED // data.length), diffusion), target)
+    return _Reported(codec, known, target)
 
 
 def _report(command: EvaluateCommand, reported: _Reported, made: Tokens, held_out: Tokens) -> dict[str, Any]:

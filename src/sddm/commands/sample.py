@@ -74,6 +74,9 @@ class SampleCommand:
     """Music: the track of the condition that holds the melody, or the voices, by its name or number."""
     prefix: str | None = None
     """The beginning of every sample: text, or numbers separated by commas."""
+    scaffold: str | None = None
+    """Molecules: a part that every sample is to hold, as SMILES: c1ccncc1. A * marks an atom by which more is joined;
+    unless there is one, it is any with a hydrogen. In half of the samples the scaffold is written first."""
     label: str | None = None
     """The label of the samples, by its number or its name, for a model that was trained with labels, or with
     --classifier. See --guidance."""
@@ -92,7 +95,8 @@ class SampleCommand:
     """With --reward: how many particles each sample is drawn by; 16 unless given. More cost more, and follow the reward
     more exactly."""
     length: int | None = None
-    """Number of positions, for a model that takes any."""
+    """Number of positions, for a model that takes any, or of one that was trained on rows of different lengths. Unless
+    given, such a model draws a length for each sample."""
     out: Path | None = None
     """File for the samples; its ending chooses the format (.npy, .txt, .csv, .parquet, .mid and .wav for music, .png).
     Without an ending: a folder with a .mid file for each sample of music, and a .png file for each picture; a .png file
@@ -120,6 +124,10 @@ class SampleCommand:
         )
         _checks.require(self.condition is None or self.prefix is None, "Give --condition or --prefix, not both.")
         _checks.require(self.prefix is None or not self.where, "Give --where or --prefix, not both.")
+        _checks.require(
+            self.scaffold is None or (self.condition is None and self.prefix is None and not self.where),
+            "Give --scaffold or another condition, not both.",
+        )
         kept = [name for name in ("give", "fill", "keep_voice", "track") if getattr(self, name) is not None]
         _checks.require(
             self.condition is not None or not kept,
@@ -168,6 +176,8 @@ def run(command: SampleCommand) -> None:
         effective = [] if wish.reward is None else [parts.made_by_now(rows, "effective") for rows in batches]
         if excerpt is not None:
             tokens = excerpt.completed(tokens)
+        if command.scaffold is not None:
+            print(codec.held_scaffold(tokens, command.scaffold), file=sys.stderr)
         if command.out is None or folder is None:
             _print(codec, tokens)
         else:
@@ -268,6 +278,9 @@ def _excerpt(command: SampleCommand, codec: Codec, length: int) -> Excerpt | Non
         options: dict[str, Any] = {} if command.track is None else {"track": command.track}
         rules = command.give, command.fill, command.keep_voice
         return codec.excerpt(command.condition, length, *rules, **options)
+    if command.scaffold is not None:
+        known = codec.read_scaffold(command.scaffold, command.many, length, command.seed)
+        return Excerpt(known, known)
     if command.prefix is None:
         return None
     known = codec.read_prefix(command.prefix, length)

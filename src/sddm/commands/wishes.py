@@ -87,7 +87,7 @@ def wished(command: SampleCommand, diffusion: Diffusion) -> Wish:
         guided = Classified(diffusion.model, classifier, sampling.guidance, command.first_order)
         # Guidance of another strength than 1 changes rates, which this step takes as they are.
         sampling = replace(sampling, guidance=1.0, sampler=sampling.sampler or "euler")
-        diffusion = Diffusion(diffusion.process, guided, diffusion.codec, classifier.label_names)
+        diffusion = Diffusion(diffusion.process, guided, diffusion.codec, classifier.label_names, diffusion.lengths)
     sampling.check(diffusion)
     label, reward = _label(command, sampling, diffusion), None
     if command.reward is not None:

@@ -64,7 +64,11 @@ class Dataset:
         )
         low, high = self.tokens.low, self.tokens.high
         _checks.require(
-            low >= 0 and high < self.num_states,
+            self.lengths is not None or not codec.ragged,
+            f"{self.name} has rows of different lengths, as its codec says. Give lengths.",
+        )
+        _checks.require(
+            low >= 0 and high < self.num_states + codec.ragged,
             f"tokens must hold tokens from 0 to {self.num_states - 1}, but it holds values from {low} to {high}.",
         )
         if self.codec.sizes is not None:
@@ -82,6 +86,15 @@ class Dataset:
         They are copied, except for a large array that is mapped from a file (numpy.load with mmap_mode="r").
         """
         return cls(*Integers.numbered(tokens, num_states, name), name=name)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Any], num_states: int | None = None, name: str = "rows") -> Dataset:
+        """Samples of different lengths: lists, arrays or tensors of whole numbers from 0 to num_states - 1.
+
+        >>> Dataset.from_rows([[0, 1, 2], [2, 1]]).lengths
+        tensor([3, 2])
+        """
+        return cls(*Integers.of_rows(rows, num_states, name), name=name)
 
     @property
     def num_states(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -68,6 +68,10 @@ class Reading:
     kinds: str | None = None
     """Tables: what columns are, where their values do not tell: age=number,zip=category,born=date:%d/%m/%Y,id=drop,
     with * for all other columns, or a .json file with such an object."""
+    lengths: Literal["separate", "inside"] | None = None
+    """Text: how the lengths of lines are learned, if they differ. inside: one more token stands behind the end of
+    shorter lines, and the model learns it as it learns characters (the default). separate: the model is told where each
+    line ends, computes nothing behind the longest of a batch, and keeps the law of the lengths apart."""
     test: bool = False
     """CIFAR-10 from a folder or an archive: the pictures to test on, instead of those to train on."""
 

@@ -27,6 +27,7 @@ import torch
 
 from sddm import _checks
 from sddm.codecs import Characters, Columns, Encoded
+from sddm.codecs.characters import INSIDE
 from sddm.data.bayesian import BayesianNetwork
 from sddm.data.cifar import cifar10, cifar10_test
 from sddm.data.digits import digits, digits_test
@@ -52,15 +53,15 @@ ROWS = 20_000
 """How many rows are taken of a set that has more, or that can be drawn."""
 
 
-def molecules(rows: int = ROWS) -> Encoded:
+def molecules(rows: int = ROWS, lengths: str = INSIDE) -> Encoded:
     """The training molecules of MOSES in an order that is random but always the same: the first 20,000 are among the
     first 200,000.
     """
     lines = gzip.decompress(MOSES.read("moses/dataset/data/train.csv.gz")).decode().split()[1:]  # after the header
     _checks.whole(rows, "rows", 1, len(lines))
     order = np.random.RandomState(0).permutation(len(lines))  # numpy keeps the numbers of this generator for ever
-    codec = Characters(SMILES, padded=True)
-    return Encoded(codec.compact([lines[place] for place in order[:rows]], LONGEST_SMILES), codec)
+    chosen = [lines[place] for place in order[:rows]]
+    return Characters.of_alphabet(SMILES, chosen, lengths=lengths, longest=LONGEST_SMILES)
 
 
 def moby_dick(window: int = 128) -> Encoded:
@@ -77,9 +78,9 @@ def moby_dick(window: int = 128) -> Encoded:
     return Characters.of_rows(rows, "The novel", groups)
 
 
-def tunes(longest: int = 256) -> Encoded:
+def tunes(longest: int = 256, lengths: str = INSIDE) -> Encoded:
     """The tunes of at most `longest` characters, padded."""
-    return Characters.of_rows(tune_texts(longest).kept, "The corpus")
+    return Characters.of_rows(tune_texts(longest).kept, "The corpus", lengths=lengths)
 
 
 def tune_texts(longest: int = 256) -> Tunes:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.codecs import Characters, Encoded, Integers, Pixels
+from sddm.codecs.characters import INSIDE, SEPARATE
 from sddm.data.cells import table_of
 from sddm.data.labels import numbered
 from sddm.formats.text import check_lines, unix_lines, windows
@@ -43,7 +44,7 @@ def of_array(
     return Pixels.of_array(array, "data", num_states, size, levels, grey)
 
 
-def of_strings(rows: Sequence[str], window: int | None = None) -> Encoded:
+def of_strings(rows: Sequence[str], lengths: str = INSIDE) -> Encoded:
     """Lines of text, each a row."""
     _checks.require(len(rows) > 0, "data holds no strings. Give at least two.")
     for number, row in enumerate(rows, start=1):
@@ -51,16 +52,18 @@ def of_strings(rows: Sequence[str], window: int | None = None) -> Encoded:
             raise TypeError(f"String {number} of data is {_checks.shown(row)}, no text. Give strings alone.")
         _checks.require(row != "", f"String {number} of data is empty. Leave it out.")
     check_lines(rows, "data", lambda row: f"String {row + 1} of data", "Give one text and window=N")
-    return Characters.of_rows(rows, "data")
+    return Characters.of_rows(rows, "data", lengths=lengths)
 
 
-def of_text(text: str, window: int | None = None) -> Encoded:
+def of_text(text: str, window: int | None = None, lengths: str = INSIDE) -> Encoded:
     """One text: its lines, or windows of it, as of a .txt file. A text without lines is cut into windows."""
     text = unix_lines(text)
     lines = [line for line in text.split("\n") if line]
     if window is None and len(lines) == 1:
         window = WINDOW
-    return of_strings(lines) if window is None else Characters.of_rows(windows(text, window, 2, "data"), "data")
+    if window is None:
+        return of_strings(lines, lengths)
+    return Characters.of_rows(windows(text, window, 2, "data"), "data", lengths=lengths)
 
 
 def of_list(
@@ -68,34 +71,34 @@ def of_list(
     num_states: int | None = None,
     column: str | None = None,
     kinds: str | None = None,
+    lengths: str | None = None,
     **pictures: Any,
 ) -> Encoded:
     """Rows of whole numbers, which may have different lengths; strings; dictionaries; or arrays."""
     _checks.require(len(rows) > 0, "data is empty. Give a list with at least two rows.")
     first = rows[0]
     if isinstance(first, Mapping):
+        _checks.require(lengths is None, f"lengths={lengths!r} is for rows, but data is a table. Leave it out.")
         return of_columns(_columns_of_records(rows), column, kinds)
     _checks.require(kinds is None, "kinds is for the columns of a table, but data has none. Leave it out.")
     _checks.require(column is None, f"labels={column!r} names a column, but data has none. Give a label for each row.")
     if isinstance(first, str):
         _checks.require(num_states is None, "num_states is for numbers, but data holds strings. Leave it out.")
-        return of_strings(rows)
+        return of_strings(rows, lengths or INSIDE)
+    _checks.require(
+        lengths in (None, SEPARATE), f"lengths={lengths!r} is for text, but data holds numbers. Leave it out."
+    )
     if isinstance(first, (np.ndarray, Tensor)) and first.ndim > 1:
         return of_array(_stacked(rows), num_states, **pictures)
     return of_rows(rows, num_states)
 
 
 def of_rows(rows: Sequence[Any], num_states: int | None = None) -> Encoded:
-    """Rows of whole numbers; shorter ones are padded, and the padding is not learned."""
+    """Rows of whole numbers. If they have different lengths, the law of these is learned apart."""
     lists = [_as_list(row, number) for number, row in enumerate(rows, start=1)]
-    lengths = np.array([len(row) for row in lists])
-    _checks.require(int(lengths.min()) > 0, f"Row {int(lengths.argmin()) + 1} of data is empty. Leave it out.")
-    flat = _whole(list(chain.from_iterable(lists)), lists)
-    longest = int(lengths.max())
-    tokens = np.zeros((len(lists), longest), flat.dtype)
-    tokens[np.arange(longest) < lengths[:, None]] = flat
-    encoded = Integers.numbered(tokens, num_states, "data")
-    return encoded if int(lengths.min()) == longest else encoded._replace(lengths=lengths.tolist())
+    lengths = [len(row) for row in lists]
+    _checks.require(min(lengths) > 0, f"Row {lengths.index(min(lengths)) + 1} of data is empty. Leave it out.")
+    return Integers.joined(_whole(list(chain.from_iterable(lists)), lists), lengths, num_states, "data")
 
 
 def _as_list(row: Any, number: int) -> list[Any]:

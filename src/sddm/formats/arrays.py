@@ -18,6 +18,8 @@ from sddm import _checks
 
 LABELS = "labels"
 """The name of the array of an .npz file that holds a label for each row of the other."""
+LENGTHS = "lengths"
+"""The same of one that says how many positions of each row exist."""
 INTEGERS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32)
 """The types whose every value is also an int64."""
 MAGIC = np.lib.format.MAGIC_PREFIX
@@ -30,7 +32,7 @@ LARGEST_ARCHIVED = 1 << 31
 
 def read_array(path: Path, key: str | None = None, labels: str = LABELS) -> np.ndarray:
     """The array of an .npy file, mapped into memory if it is large, or the one called `key` of an .npz file (None: the
-    only one beside that of the labels)."""
+    only one beside that of the labels and `lengths`)."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
         if isinstance(loaded, np.ndarray):
@@ -38,7 +40,7 @@ def read_array(path: Path, key: str | None = None, labels: str = LABELS) -> np.n
             return loaded
         names = loaded.files
         _checks.require(len(names) > 0, f"{str(path)!r} holds no arrays. Save one with numpy.savez.")
-        others = [name for name in names if name != labels] or names
+        others = [name for name in names if name not in (labels, LENGTHS)] or names
         if key is None and len(others) != 1:
             raise ValueError(f"{str(path)!r} holds {len(names)} arrays: {_checks.shown(names)}. Choose one with key.")
         chosen = others[0] if key is None else key
@@ -54,21 +56,21 @@ def read_array(path: Path, key: str | None = None, labels: str = LABELS) -> np.n
         return array
 
 
-def read_labels(path: Path, rows: int, name: str | None = None) -> list[int] | None:
-    """The array of this name in an .npz file, beside an array of so many rows; None: `labels`, if it has one."""
+def read_numbers(path: Path, name: str, rows: int, needed: bool = False) -> list[int] | None:
+    """The array of this name, such as `labels` or `lengths`, of an .npz file beside an array of so many rows, if it has
+    one; it is an error if one that is needed is missing."""
     with path.open("rb") as file:
         loaded = _reading(path, lambda: _load(path, file))
-        there = not isinstance(loaded, np.ndarray) and LABELS in loaded.files and len(loaded.files) > 1
-        if name is None and not there:
+        there = not isinstance(loaded, np.ndarray) and name in loaded.files and len(loaded.files) > 1
+        if not there and not needed:
             return None
-    name = LABELS if name is None else name
     array = read_array(path, name)
     _checks.require(
         array.shape == (rows,),
         f"{name!r} of {str(path)!r} has shape {array.shape}, but it must hold one number for each of the {rows} rows.",
     )
-    labels: list[int] = integers(array[:, None], f"{name!r} of {str(path)!r}")[:, 0].tolist()
-    return labels
+    numbers: list[int] = integers(array[:, None], f"{name!r} of {str(path)!r}")[:, 0].tolist()
+    return numbers
 
 
 def _load(path: Path, file: BufferedIOBase) -> Any:

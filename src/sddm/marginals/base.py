@@ -125,6 +125,11 @@ class MarginalModel(nn.Module, Configurable, ABC):
         return cls.architecture(process.num_symbols + cls.own_tokens, classes, places, sizes, **options)
 
     @property
+    def takes_shorter(self) -> bool:
+        """Whether it also takes rows that are shorter than `length`, as transformers do."""
+        return isinstance(getattr(getattr(self, "network", None), "places", None), Places)
+
+    @property
     def num_labels(self) -> int | None:
         """How many labels it can be told: 0 if it knows none, None for a model that does not say."""
         network: Any = getattr(self, "network", None)

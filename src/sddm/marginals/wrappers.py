@@ -31,6 +31,10 @@ class Wrapper(MarginalModel):
     def num_labels(self) -> int | None:
         return self.model.num_labels
 
+    @property
+    def takes_shorter(self) -> bool:
+        return self.model.takes_shorter
+
     def check(self, process: Process) -> None:
         self.model.check(process)
 
@@ -55,7 +59,7 @@ class Within(Wrapper):
         assert self.support is not None
         log_x0 = marginals.require_x0(type(self).__name__)
         possible = F.pad(self.support, (0, log_x0.shape[-1] - self.support.shape[-1])).to(log_x0.device)
-        possible = possible[None] if query.positions is None else possible[query.positions]
+        possible = possible[None, : query.xt.shape[1]] if query.positions is None else possible[query.positions]
         log_x0 = F.log_softmax(log_x0.masked_fill(~possible, -float("inf")), dim=-1)
         return Marginals.from_x0(log_x0, process, query.t)
 
@@ -83,6 +87,10 @@ class Restricted(Within):
             f"sizes of Restricted go up to {self.support.shape[1]}, but {type(process).__name__} has only "
             f"{process.num_states} states. Give the process as many states as the largest size.",
         )
+
+    @property
+    def takes_shorter(self) -> bool:
+        return False
 
 
 class Tempered(Wrapper):

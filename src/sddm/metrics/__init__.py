@@ -19,12 +19,13 @@ from sddm.metrics.inception_score import InceptionScore, inception_score
 from sddm.metrics.jackknife import jackknife
 from sddm.metrics.kid import kid
 from sddm.metrics.mmd import hamming_mmd
-from sddm.metrics.molecules import MoleculeFigures, MoleculeQuality, draw_molecules
+from sddm.metrics.molecules import MOLECULES, MoleculeFigures, MoleculeQuality, draw_molecules
 from sddm.metrics.paired import Difference, paired_difference
 from sddm.metrics.pictures import PICTURES
 from sddm.metrics.privacy import Closeness, closeness, nearest
 from sddm.metrics.scores import MUSIC
 from sddm.metrics.telling import auc, told_apart
+from sddm.metrics.text import NGrams, text_figures
 from sddm.metrics.u_statistic import MIN_ROWS_FOR_ERROR, MMD
 from sddm.metrics.utility import Utility, utility
 from sddm.metrics.variation import Estimate, mean_association_gap, mean_variation, total_variation
@@ -44,6 +45,7 @@ __all__ = [
     "MoleculeFigures",
     "MoleculeQuality",
     "Moments",
+    "NGrams",
     "Utility",
     "auc",
     "cell_distance",
@@ -67,6 +69,7 @@ __all__ = [
     "nearest",
     "outlier_fraction",
     "paired_difference",
+    "text_figures",
     "told_apart",
     "total_variation",
     "utility",
@@ -86,16 +89,28 @@ METRICS: dict[str, Metric] = {
     ),
     **MUSIC,
     **PICTURES,
+    **MOLECULES,
 }
 
 
-def compare(samples: Int[Tensor, "num dim"], data: Int[Tensor, "others dim"], codec: Codec) -> list[Figure]:
-    """How far samples are from data, by every metric that suits the codec, has enough rows and lacks nothing."""
+def compare(
+    samples: Int[Tensor, "num dim"],
+    data: Int[Tensor, "others dim"],
+    codec: Codec,
+    training: Int[Tensor, "rows dim"] | None = None,
+) -> list[Figure]:
+    """How far samples are from data, by every metric that suits the codec, has enough rows and lacks nothing.
+
+    training: the rows that the model was trained on, for the metrics that ask for these.
+    """
     figures = []
     for name, metric in _suiting(samples, data, codec):
         if metric.missing():
             continue
-        value, error = _with_error(metric.measure(samples, data, codec))
+        if metric.training and training is None:
+            continue
+        against = training if metric.training and training is not None else data
+        value, error = _with_error(metric.measure(samples, against, codec))
         of_data = None
         if metric.compared and len(data) >= 2 * metric.rows:
             of_data, _ = _with_error(metric.measure(data[::2], data[1::2], codec))

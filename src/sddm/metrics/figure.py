@@ -41,6 +41,8 @@ class Metric:
     """Which of these codecs it suits."""
     compared: bool = False
     """Whether the figure says something only next to the same figure of data against other data."""
+    training: bool = False
+    """Whether samples are compared with the rows that the model was trained on, and not with other data."""
     missing: Callable[[], str] = nothing
     """A sentence, if the metric needs what is not on this machine and is not fetched unasked; otherwise ''."""
 

@@ -1,24 +1,43 @@
-"""Which of some lines are molecules, and which of these are new: the qualities of a model of SMILES, and a picture.
+"""Which of some lines are molecules, which of these are new, and how their properties are distributed.
 
-A line is a molecule if RDKit reads it: brackets and rings are closed, and no atom has more bonds than it can have. The
-empty line and a line with spaces are none. The same molecule can be written in many ways. So molecules are compared by
-their canonical SMILES, which is the same for all of them.
+The same molecule can be written in many ways. So molecules are compared by their canonical SMILES, which is the same
+for all of them.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sddm import _checks
+import torch
+from jaxtyping import Float64
+from torch import Tensor
 
-SIDE = 220
-"""The width and the height of the drawing of one molecule, in pixels."""
+from sddm import _checks
+from sddm.codecs import Characters, Codec
+from sddm.formats.smiles import (
+    NEEDED,
+    SIDE,
+    canonical,
+    draw_molecules,
+    is_installed,
+    may_be_smiles,
+    molecules,
+    quiet_chemistry,
+)
+from sddm.metrics.figure import Metric
+
+__all__ = ["MOLECULES", "SIDE", "MoleculeFigures", "MoleculeQuality", "canonical", "draw_molecules", "property_of"]
+
+MEASURED = 10_000
+"""The most lines whose properties enter a distance."""
+LEAST_SHARE = 0.5
+"""Text is not measured as molecules if fewer lines of the data than this share are."""
 
 
 class MoleculeFigures(NamedTuple):
@@ -58,48 +77,117 @@ class MoleculeQuality:
         )
 
 
-def canonical(lines: Iterable[str]) -> list[str | None]:
-    """The canonical SMILES of each line; None if it is not a molecule."""
-    with _quiet_chemistry() as chemistry:
-        molecules = (_molecule(line, chemistry) for line in lines)
-        return [None if molecule is None else chemistry.MolToSmiles(molecule) for molecule in molecules]
+# ---- properties
 
 
-def draw_molecules(samples: Iterable[str], path: Path, rows: int = 4, columns: int = 6) -> int:
-    """Draw the first samples that are molecules as a grid into a .png file, and return how many they are."""
-    path = Path(path)
-    _checks.whole(rows, "rows", 1)
-    _checks.whole(columns, "columns", 1)
-    _checks.require(
-        path.suffix.lower() == ".png", f"{str(path)!r} ends in {path.suffix!r}. Name a file ending in .png."
-    )
-    with _quiet_chemistry() as chemistry:
-        found = (_molecule(line, chemistry) for line in samples)
-        drawn = list(islice((molecule for molecule in found if molecule is not None), rows * columns))
-        _checks.require(len(drawn) > 0, "None of the samples is a molecule, so there is nothing to draw.")
-        size = min(columns, len(drawn)) * SIDE, math.ceil(len(drawn) / columns) * SIDE
-        canvas = importlib.import_module("rdkit.Chem.Draw.rdMolDraw2D").MolDraw2DCairo(*size, SIDE, SIDE)
-        canvas.DrawMolecules(drawn)
-        canvas.FinishDrawing()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(canvas.GetDrawingText())
-    return len(drawn)
+def property_of(name: str, lines: Iterable[str]) -> Float64[Tensor, "lines"]:
+    """A property of each line, by its name in `PROPERTIES`; NaN where it is not a molecule.
+
+    >>> property_of("log_p", ["CCO", "c1ccccc1", "C1CC"])
+    tensor([-0.0014,  1.6866,     nan], dtype=torch.float64)
+    """
+    _checks.one_of(name, "name", PROPERTIES)
+    found = molecules(lines)
+    with quiet_chemistry():
+        measure = PROPERTIES[name]()
+        values = [math.nan if molecule is None else float(measure(molecule)) for molecule in found]
+    return torch.tensor(values, dtype=torch.float64)
 
 
-def _molecule(line: str, chemistry: Any) -> Any:
-    """What RDKit reads from a line; None if that is not a molecule."""
-    if line == "" or any(map(str.isspace, line)):  # RDKit takes what follows a space for a name
+def wasserstein(one: Float64[Tensor, "n"], other: Float64[Tensor, "m"]) -> float:
+    """The integral of |F - G| over the values: how far those of one law are moved on average to get the other."""
+    one, other = one.sort().values, other.sort().values
+    values = torch.cat([one, other]).sort().values
+    shares = [torch.searchsorted(law, values[:-1], right=True) / len(law) for law in (one, other)]
+    return float(((shares[0] - shares[1]).abs() * values.diff()).sum())
+
+
+def _from(module: str, function: str) -> Callable[[], Callable[[Any], float]]:
+    return lambda: getattr(importlib.import_module(module), function)
+
+
+@lru_cache(1)
+def _accessibility() -> Any:
+    """The score of Ertl and Schuffenhauer, which comes with RDKit as a file beside the package; None without it."""
+    folder = Path(importlib.import_module("rdkit.RDConfig").RDContribDir)
+    path = folder / "SA_Score" / "sascorer.py"
+    spec = importlib.util.spec_from_file_location("sascorer", path) if path.is_file() else None
+    if spec is None or spec.loader is None:
         return None
-    molecule = chemistry.MolFromSmiles(line)
-    return molecule if molecule is not None and molecule.GetNumAtoms() > 0 else None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.calculateScore
 
 
-@contextmanager
-def _quiet_chemistry() -> Iterator[Any]:
-    """RDKit, which prints a report of every line that it cannot read, without these reports."""
-    try:
-        chemistry = importlib.import_module("rdkit.Chem")
-    except ImportError:
-        raise ValueError('Molecules are read by RDKit. Install it with pip install "sddm[molecules]".') from None
-    with importlib.import_module("rdkit.rdBase").BlockLogs():
-        yield chemistry
+PROPERTIES: dict[str, Callable[[], Callable[[Any], float]]] = {
+    "weight": _from("rdkit.Chem.Descriptors", "MolWt"),
+    "log_p": _from("rdkit.Chem.Crippen", "MolLogP"),
+    "qed": _from("rdkit.Chem.QED", "qed"),
+    "accessibility": _accessibility,
+    "rings": _from("rdkit.Chem.rdMolDescriptors", "CalcNumRings"),
+}
+"""Properties of molecules: the weight in Dalton, the octanol-water coefficient of Crippen, the drug likeness of
+Bickerton, how hard it is to make (1 easy, 10 hard), and the number of rings."""
+TITLES = {"weight": "molecular weight", "log_p": "logP", "qed": "QED", "accessibility": "SA score", "rings": "rings"}
+
+
+# ---- what `sddm evaluate` shows
+
+
+def _lines(codec: Codec, tokens: Tensor) -> list[str]:
+    assert isinstance(codec, Characters)
+    return codec.decode(tokens)
+
+
+def _of_molecules(codec: Codec, data: Tensor) -> bool:
+    """Whether the first lines of the data are molecules, most of them."""
+    lines = _lines(codec, data[:200])
+    return sum(smiles is not None for smiles in canonical(lines)) >= LEAST_SHARE * len(lines)
+
+
+def _may_be_molecules(codec: Any) -> bool:
+    return may_be_smiles(codec.alphabet)
+
+
+def _share(title: str, share: Callable[[MoleculeFigures], float], training: bool = False) -> Metric:
+    def measure(samples: Tensor, data: Tensor, codec: Codec) -> float:
+        if not _of_molecules(codec, data):
+            return math.nan
+        known = _lines(codec, data) if training else []
+        return share(MoleculeQuality(known).measure(_lines(codec, samples)))
+
+    return _metric(title, measure, training=training)
+
+
+def _distance(name: str) -> Metric:
+    """The distance between the laws of a property of the molecules among samples and among the data."""
+
+    def measure(samples: Tensor, data: Tensor, codec: Codec) -> float:
+        if not _of_molecules(codec, data):
+            return math.nan
+        one, other = (property_of(name, _lines(codec, rows[:MEASURED])) for rows in (samples, data))
+        one, other = one[~one.isnan()], other[~other.isnan()]
+        return wasserstein(one, other) if len(one) and len(other) else math.nan
+
+    return _metric(f"Wasserstein distance of {TITLES[name]}", measure, compared=True, name=name)
+
+
+def _metric(title: str, measure: Callable[[Tensor, Tensor, Codec], float], name: str = "", **options: Any) -> Metric:
+    def missing() -> str:
+        if not is_installed():
+            return NEEDED
+        if name == "accessibility" and _accessibility() is None:
+            return "RDKit was installed without its folder Contrib. Install it by pip."
+        return ""
+
+    return Metric(title, measure, codec=Characters, suits=_may_be_molecules, missing=missing, **options)
+
+
+MOLECULES: dict[str, Metric] = {
+    "valid": _share("share of samples that are molecules", lambda figures: figures.valid),
+    "unique": _share("share of different ones among these", lambda figures: figures.unique),
+    "novel": _share("share of these that are not in the training rows", lambda figures: figures.novel, training=True),
+    **{f"{name}_distance": _distance(name) for name in PROPERTIES},
+}
+"""Metrics of text whose lines are molecules. The distances of two small sets of one law are above 0: compare them with
+that of data."""

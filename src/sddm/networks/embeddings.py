@@ -93,11 +93,14 @@ class PlaceEmbedding(nn.Module):
         super().__init__()
         self.tables = nn.ParameterList(nn.Parameter(gain * INITIAL * torch.randn(size, width)) for size in tables)
 
-    def forward(self) -> Float[Tensor, "dim width"]:
+    def forward(self, first: int | None = None) -> Float[Tensor, "places width"]:
+        """The vectors of all places, or of the first ones."""
         if len(self.tables) == 1:
-            return self.tables[0]
-        rows, columns = self.tables
-        return (rows[:, None] + columns[None]).flatten(0, 1)
+            vectors = self.tables[0]
+        else:
+            rows, columns = self.tables
+            vectors = (rows[:, None] + columns[None]).flatten(0, 1)
+        return vectors if first is None else vectors[:first]
 
     @property
     def rotary(self) -> bool:

@@ -154,7 +154,7 @@ class HollowTransformer(nn.Module, Configurable):
         if self.places_left.rotary:
             index = torch.arange(query.xt.shape[1], device=query.xt.device)
             rotary = Rotary(index, self.sizes.head_width, self.embed.tokens.weight.dtype)
-        if query.ahead is not None and query.memory is not None and query.padding is None and not self.joint_attention:
+        if query.ahead is not None and query.memory is not None and query.ends_alone and not self.joint_attention:
             left, right = self._remembered(query, rotary)
             return self.join(Streams(left, right, query.t, self._time(query, left), self.labels(query)))
         later, rows = (query, None) if query.ahead is None else _each_once(query.holding(query.ahead))
@@ -218,7 +218,7 @@ class HollowTransformer(nn.Module, Configurable):
         if query.padding is not None:
             inputs, absent = _shorter(inputs, _turned(query.padding, backwards), time)
         if rotary is None:
-            inputs = inputs + _turned(places()[None], backwards)[:, : inputs.shape[1]]
+            inputs = inputs + _turned(places(inputs.shape[1])[None], backwards)
         features = _turned(stream(inputs, absent, rotary), backwards)
         return features, None if absent is None else _turned(absent, backwards), time
 

@@ -48,4 +48,4 @@ class Kept:
 
 
 def _about(query: Query) -> tuple[Tensor | None, ...]:
-    return query.ahead, query.given, query.t, query.label
+    return query.ahead, query.given, query.t, query.label, query.padding

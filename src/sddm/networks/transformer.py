@@ -155,7 +155,7 @@ class BidirectionalTransformer(nn.Module):
         """Features at the positions asked for. Padded positions are not attended to."""
         embedded = self.embed(query.xt, query.given)
         if not self.places.rotary:
-            embedded = embedded + self.places()
+            embedded = embedded + self.places(embedded.shape[1])
         time = time_token(query.t, embedded, self.sizes.time_scale, self.labels(query))
         h = self.dropout(torch.cat([time, embedded], dim=1))
         rotary = None

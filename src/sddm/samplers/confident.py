@@ -32,7 +32,7 @@ class Confident(FromMask):
     def __call__(self, diffusion: Diffusion, query: Query, s: Times, randomness: Randomness) -> Tokens:
         x, states = query.xt, diffusion.process.num_states
         chance = randomness.uniform(x.shape, x.device)  # as many for each row, however many it uses
-        due = positions_due(diffusion.process, query, s)
+        due = positions_due(diffusion, query, s)
         if int(due.max()) <= 0:
             return x
         law = diffusion(query).require_x0("Confident").exp()[..., :states]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm.diffusion import Diffusion
-from sddm.processes import HORIZON, Absorbing, Process
+from sddm.processes import HORIZON, Absorbing
 from sddm.query import Query
 from sddm.randomness import Randomness, invert_cdf
 from sddm.samplers.ends import with_settled
@@ -57,7 +57,7 @@ class InOrder(FromMask):
         x, process = query.xt, diffusion.process
         chance = randomness.uniform(x.shape, x.device)  # as many for each row, however many it uses
         hidden, end = x == process.num_states, torch.full_like(s, HORIZON)
-        due = positions_due(process, query, s)
+        due = positions_due(diffusion, query, s)
         most = int(due.max())
         if most <= 0:
             return x
@@ -74,11 +74,18 @@ def all_masked(diffusion: Diffusion, query: Query) -> Tokens:
     return with_settled(torch.full_like(query.xt, diffusion.process.num_states), query)
 
 
-def positions_due(process: Process, query: Query, s: Times) -> Int[Tensor, "batch"]:
-    """How many hidden positions are to be drawn, so that at s as large a share is hidden as the process would have."""
+def positions_due(diffusion: Diffusion, query: Query, s: Times) -> Int[Tensor, "batch"]:
+    """How many hidden positions are to be drawn, so that at s as large a share is hidden as the process would have.
+
+    With a law of lengths, what lies behind the end of a row counts as its last positions. So all rows are drawn at one
+    pace, and a batch of short ones has no evaluations left when they are done.
+    """
+    process, behind = diffusion.process, torch.zeros_like(query.free)
+    if diffusion.lengths is not None and query.padding is not None:
+        behind = (diffusion.length or 0) - (~query.padding).sum(1)
     at_end = 1 - process.remaining(torch.full_like(s, HORIZON))
-    stay = (query.free * (1 - process.remaining(s)) / at_end - ROUNDING).ceil().long()
-    return (query.xt == process.num_states).sum(1) - stay
+    stay = ((query.free + behind) * (1 - process.remaining(s)) / at_end - ROUNDING).ceil().long() - behind
+    return (query.xt == process.num_states).sum(1) - stay.clamp(min=0)
 
 
 def check_in_order(diffusion: Diffusion, user: str) -> None:

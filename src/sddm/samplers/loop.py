@@ -22,6 +22,7 @@ from sddm.samplers.corrector import Correction
 from sddm.samplers.ends import finish, start, with_settled
 from sddm.samplers.grids import Grid, uniform_in_share
 from sddm.samplers.plan import Plan, planned
+from sddm.samplers.ragged import Length, batches, with_pad
 from sddm.samplers.ranges import with_ranges
 from sddm.samplers.steps import OwnStart, ReverseStep
 from sddm.shapes import Tokens
@@ -34,7 +35,7 @@ class Progress:
     step: int
     steps: int
     t: float
-    rows: slice
+    rows: slice | Int[Tensor, "batch"]
     tokens: Tokens
 
 
@@ -55,17 +56,22 @@ class Trajectory:
     every: int = 1
     times: list[float] = field(default_factory=list, init=False)
     _batches: dict[int, list[Tensor]] = field(default_factory=dict, init=False, repr=False)
+    _rows: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     def __call__(self, progress: Progress) -> None:
         if progress.step % self.every and progress.step != progress.steps:
             return
         if progress.step not in self._batches:
             self.times.append(progress.t)
+        if progress.step == 0:
+            rows = progress.rows
+            self._rows.append(torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)
         self._batches.setdefault(progress.step, []).append(progress.tokens.cpu().clone())
 
     @property
     def tokens(self) -> Int[Tensor, "times num dim"]:
-        return torch.stack([torch.cat(self._batches[step]) for step in sorted(self._batches)])
+        made = torch.stack([torch.cat(self._batches[step]) for step in sorted(self._batches)])
+        return made[:, torch.cat(self._rows).argsort()]
 
 
 def sample(
@@ -79,7 +85,7 @@ def sample(
     callback: Callback | None = None,
     *,
     grid: Grid | Tensor = uniform_in_share,
-    length: int | None = None,
+    length: Length | None = None,
     temperature: float = 1.0,
     labels: Int[Tensor, "num"] | None = None,
     guidance: float = 1.0,
@@ -100,12 +106,14 @@ def sample(
         or tokens with -1 where nothing is known.
     callback: called with a `Progress` before the first and after every step; see `Trajectory`.
     grid: a rule for the times of the steps, or the times themselves. Then `steps` is not used.
-    length: the number of positions, for a model that takes any.
+    length: the number of positions, for a model that takes any; for one that was trained on rows of different lengths,
+        one for all samples or one for each. If it is not given, that model draws the length of each sample.
     temperature: below 1, each conditional of the data is sharpened; above 1, flattened. See `Tempered`.
     labels: the class of each sample, for a model that was trained with labels. Without them, samples are of any class.
     guidance: how much a sample follows its label: 1 as learnt, above 1 more, 0 not at all, below 0 away from it. See
         `Guided`.
-    padding: positions that do not exist, in samples that are shorter than `length`. They hold 0.
+    padding: positions that do not exist, in samples that are shorter than `length`. They hold 0 or, if the diffusion
+        has a law of lengths, `diffusion.pad`, as do those behind the end of any sample.
     seeds: one for each sample, instead of a generator; `sddm.randomness.draw_seeds` makes them for a part of a job.
     batch_size: how many samples are drawn at once. The default suits the device.
     progress: whether to show a progress bar. By default it is shown if the output is a terminal.
@@ -114,6 +122,10 @@ def sample(
     """
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, but it is a {type(callback).__name__}.")
+    _checks.instance(diffusion, Diffusion, "diffusion")
+    _checks.whole(num, "num", 1)
+    seeds = draw_seeds(num, _checks.generator(generator)) if seeds is None else seeds
+    _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
     plan = planned(
         diffusion,
         num,
@@ -127,33 +139,31 @@ def sample(
         labels=labels,
         guidance=guidance,
         padding=padding,
+        seeds=seeds,
     )
     batch_size = _checks.whole(plan.usual_batch if batch_size is None else batch_size, "batch_size", 1)
-    if seeds is None:
-        seeds = draw_seeds(num, _checks.generator(generator))
-    _checks.require(len(seeds) == num, f"seeds has {len(seeds)} entries, but {num} samples were asked for.")
-
-    starts = range(0, num, batch_size)
+    parts, width = batches(plan.query, batch_size, diffusion.lengths is not None), plan.query.xt.shape[1]
     bar = tqdm(
-        total=len(starts) * plan.num_steps,
+        total=len(parts) * plan.num_steps,
         desc="sampling",
         unit="step",
         leave=False,
         disable=not (sys.stderr.isatty() if progress is None else progress),
     )
-    batches = []
+    made = torch.empty(num, width, dtype=torch.int64, device=diffusion.device)
     with evaluating(plan.diffusion), torch.inference_mode(), bar:
-        for first in starts:
-            rows = slice(first, min(first + batch_size, num))
-            known = plan.query.rows(rows).to(diffusion.device)
-            for number, some in enumerate(reverse(plan, known, seeds[rows])):
+        for rows, upto in parts:
+            known = plan.query.rows(rows).upto(upto).to(diffusion.device)
+            own = seeds[rows] if isinstance(rows, slice) else [seeds[row] for row in rows.tolist()]
+            for number, some in enumerate(reverse(plan, known, own)):
                 if number:
                     bar.update()
                 if callback is not None:
-                    callback(Progress(number, plan.num_steps, float(plan.times[number]), rows, some.xt))
-            batches.append(some.xt)
+                    tokens = with_pad(diffusion, some.xt, some.padding, width)
+                    callback(Progress(number, plan.num_steps, float(plan.times[number]), rows, tokens))
+            made[rows] = with_pad(diffusion, some.xt, some.padding, width)
     # Out of inference mode, so that the caller may train on what was sampled.
-    return torch.cat(batches).clone()
+    return made.clone()
 
 
 def reverse(plan: Plan, query: Query, seeds: Sequence[int], between: Between | None = None) -> Iterator[Query]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from sddm.query import Query
 from sddm.samplers.corrector import Correction
 from sddm.samplers.grids import Grid, check_grid, uniform_in_share
 from sddm.samplers.in_order import InOrder
+from sddm.samplers.ragged import Length, asked_lengths, drawn_lengths, padding_of
 from sddm.samplers.ranges import Ranges, check_ranges
 from sddm.samplers.steps import Analytical, Euler, OwnStart, ReverseStep, can_be_analytical
 
@@ -64,40 +66,62 @@ def planned(
     condition: Condition | Tensor | np.ndarray | None = None,
     *,
     grid: Grid | Tensor = uniform_in_share,
-    length: int | None = None,
+    length: Length | None = None,
     temperature: float = 1.0,
     labels: Int[Tensor, "num"] | None = None,
     guidance: float = 1.0,
     padding: Bool[Tensor, "num dim"] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> Plan:
-    """Check the arguments of `sample`, and choose what was not given."""
+    """Check the arguments of `sample`, and choose what was not given; lengths of rows only if there are seeds."""
     _checks.instance(diffusion, Diffusion, "diffusion")
     _checks.whole(num, "num", 1)
     if guidance != 1.0:
         guided = Guided(diffusion.model, guidance)
         _checks.require(labels is not None, f"guidance is {guidance}, but no labels were given to follow. Give labels.")
-        diffusion = Diffusion(diffusion.process, guided)
+        diffusion = diffusion.with_model(guided)
     if temperature != 1.0:
         tempered = Tempered(diffusion.model, _checks.positive(temperature, "temperature"))
-        diffusion = Diffusion(diffusion.process, tempered)
+        diffusion = diffusion.with_model(tempered)
     step = chosen_step(diffusion, sampler)
     if corrector is not None:
         _checks.instance(corrector, Correction, "corrector")
-    length = chosen_length(diffusion, length)
+    known = None if condition is None else condition_of(condition)
+    length, padding = _width(diffusion, num, length, known, padding, seeds)
     if not isinstance(grid, Tensor) and not callable(grid):
         raise TypeError(
             f"grid must be a rule such as sddm.samplers.uniform_in_share or a tensor of times, "
             f"but it is a {type(grid).__name__}."
         )
     if steps is None:
-        steps = step.usual_steps(length) if isinstance(step, OwnStart) else STEPS
+        most = length if diffusion.lengths is None else diffusion.length or length
+        steps = step.usual_steps(most) if isinstance(step, OwnStart) else STEPS
     times = grid if isinstance(grid, Tensor) else grid(diffusion.process, _checks.whole(steps, "steps", 1))
     times = check_grid(times)
-    known = None if condition is None else condition_of(condition)
     query = _first_query(diffusion, num, length, known, labels, padding)
     ranges = {} if known is None else known.ranges
     check_ranges(diffusion, ranges)
     return Plan(diffusion, query, times, step, corrector, ranges)
+
+
+def _width(
+    diffusion: Diffusion,
+    num: int,
+    length: Length | None,
+    condition: Condition | None,
+    padding: Tensor | None,
+    seeds: Sequence[int] | None,
+) -> tuple[int, Tensor | None]:
+    """How long the longest sample may be, and which positions of the others do not exist."""
+    lengths = None if length is None else asked_lengths(diffusion, num, length)
+    width = chosen_length(diffusion, None if lengths is None else int(lengths.max()))
+    if padding is not None or diffusion.lengths is None:
+        return width, padding
+    if lengths is None:
+        if seeds is None:
+            return width, None
+        lengths = drawn_lengths(diffusion.lengths, seeds, condition)
+    return width, padding_of(lengths, width)
 
 
 def _first_query(
@@ -120,6 +144,12 @@ def _first_query(
         _checks.require(
             given is None or not bool((given & padding).any()),
             "condition gives tokens for positions that padding says do not exist. Leave them out of one of the two.",
+        )
+        outside = [] if condition is None else [d for d in condition.ranges if bool(padding[:, d].any())]
+        _checks.require(
+            not outside,
+            f"condition has a range at position {_checks.shown(outside)}, which some samples do not have. Ask for "
+            "longer ones.",
         )
         values = values.masked_fill(padding, 0)
     return Query(values, torch.full((num,), HORIZON, dtype=torch.float64), None, given, padding, labels)
@@ -156,14 +186,16 @@ def chosen_step(diffusion: Diffusion, sampler: ReverseStep | str | None) -> Reve
 
 
 def chosen_length(diffusion: Diffusion, length: int | None) -> int:
-    """The number of positions of a sample: that of the model, or the given one if the model takes any."""
+    """The number of positions of a sample, or of the longest: that of the model, or the given one if the model takes
+    any, or shorter ones too."""
     if length is None:
         if diffusion.length is None:
             raise ValueError("length must be given: this model takes sequences of any length. Pass length.")
         return diffusion.length
     _checks.whole(length, "length", 1)
     _checks.require(
-        diffusion.length in (None, length),
-        f"length is {length}, but the model was built for {diffusion.length} positions. Leave out length.",
+        diffusion.length in (None, length) or (diffusion.lengths is not None and length <= (diffusion.length or 0)),
+        f"length is {length}, but the model was built for {'at most ' if diffusion.lengths is not None else ''}"
+        f"{diffusion.length} positions. Leave out length.",
     )
     return length

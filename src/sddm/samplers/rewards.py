@@ -15,6 +15,7 @@ from sddm import _checks
 from sddm.diffusion import Diffusion
 from sddm.query import Query
 from sddm.samplers.ends import with_settled
+from sddm.samplers.ragged import with_pad
 from sddm.shapes import Laws
 
 LEAST_REWARD = -700.0
@@ -35,14 +36,14 @@ class Reward(ABC):
     def seen(self, diffusion: Diffusion, query: Query) -> Tensor:
         """What the function is asked about at t > 0."""
 
-    def at_end(self, tokens: Tensor, num_states: int) -> Tensor:
+    def at_end(self, diffusion: Diffusion, query: Query) -> Tensor:
         """What the function is asked about at t = 0."""
-        return tokens
+        return with_pad(diffusion, query.xt, query.padding)
 
     def __call__(self, diffusion: Diffusion, query: Query) -> Float64[Tensor, "rows"]:
         """The reward of each row, checked."""
         end = not bool((query.t > 0).any())
-        asked = self.at_end(query.xt, diffusion.process.num_states) if end else self.seen(diffusion, query)
+        asked = self.at_end(diffusion, query) if end else self.seen(diffusion, query)
         value = self.function(asked)
         if not isinstance(value, Tensor):
             raise TypeError(
@@ -66,7 +67,7 @@ class OfPrediction(Reward):
     """A function of tokens (n, D) -> (n,), asked about the most likely value of p(x_0^d | x_t) at every position."""
 
     def seen(self, diffusion: Diffusion, query: Query) -> Int[Tensor, "rows dim"]:
-        return with_settled(predicted(diffusion, query).argmax(-1), query)
+        return with_pad(diffusion, with_settled(predicted(diffusion, query).argmax(-1), query), query.padding)
 
 
 class OfLaw(Reward):
@@ -79,15 +80,15 @@ class OfLaw(Reward):
         held = F.one_hot(query.xt.clamp(max=law.shape[-1] - 1), law.shape[-1]).to(law.dtype)
         return torch.where(query.settled[..., None], held, law)
 
-    def at_end(self, tokens: Tensor, num_states: int) -> Tensor:
-        return F.one_hot(tokens, num_states).to(torch.get_default_dtype())
+    def at_end(self, diffusion: Diffusion, query: Query) -> Tensor:
+        return F.one_hot(query.xt, diffusion.process.num_states).to(torch.get_default_dtype())
 
 
 class OfNoised(Reward):
     """A function of x_t itself, (n, D) -> (n,). Under absorbing noise, tokens that are MASK hold `num_states`."""
 
     def seen(self, diffusion: Diffusion, query: Query) -> Int[Tensor, "rows dim"]:
-        return query.xt
+        return with_pad(diffusion, query.xt, query.padding)
 
 
 def predicted(diffusion: Diffusion, query: Query) -> Laws:

@@ -22,11 +22,13 @@ from torch import Tensor
 
 from sddm import _checks
 from sddm._modes import evaluating
+from sddm.conditions import Condition
 from sddm.diffusion import Diffusion
 from sddm.query import Query
 from sddm.randomness import StreamPerSample, draw_seeds
 from sddm.samplers.loop import reverse
 from sddm.samplers.plan import planned
+from sddm.samplers.ragged import drawn_lengths, padding_of, with_pad
 from sddm.samplers.rewards import Function, OfPrediction, Reward
 
 
@@ -99,7 +101,8 @@ class _Systems:
         self.log_weights = torch.where(uneven[:, None], 0.0, self.log_weights)
         self.said = self.said.gather(1, kept)
         rows = kept + particles * torch.arange(num, device=kept.device)[:, None]
-        return query.holding(query.xt[rows.flatten()])
+        padding = None if query.padding is None else query.padding[rows.flatten()]
+        return query.holding(query.xt[rows.flatten()])._replace(padding=padding)
 
     def ended(self) -> tuple[Tensor, Tensor, Tensor]:
         """The weights, which particle of each system is its sample, and the estimate of log Z."""
@@ -147,6 +150,8 @@ def steer(
     options: those of `sddm.sample`: steps, sampler, corrector, condition, grid, length, temperature, labels, guidance
         and padding.
 
+    If the diffusion has a law of lengths, each particle has a length of its own.
+
     The mean of exp(log_z) over the samples is an estimate of Z without bias, however many particles there are.
 
     >>> steer(diffusion, 16, lambda x: -(x.sum(1) - 10).abs().double(), particles=32).tokens
@@ -172,9 +177,14 @@ def steer(
                 systems.weigh(query)
                 return query if number == plan.num_steps else systems.resampled(query)
 
+            of_particles = [seed for one in each for seed in one[1:]]
             query = plan.query.rows(rows).to(diffusion.device).repeated(particles)
-            for number, now in enumerate(reverse(plan, query, [seed for one in each for seed in one[1:]], between)):
-                tokens = now.xt.unflatten(0, (-1, particles))
+            if diffusion.lengths is not None and query.padding is None:
+                condition = None if query.given is None else Condition(query.given, query.xt, plan.ranges)
+                drawn = drawn_lengths(diffusion.lengths, of_particles, condition)
+                query = query._replace(padding=padding_of(drawn.to(diffusion.device), query.xt.shape[1]))
+            for number, now in enumerate(reverse(plan, query, of_particles, between)):
+                tokens = with_pad(diffusion, now.xt, now.padding).unflatten(0, (-1, particles))
                 if callback is not None and number:
                     ess, time = systems.effective[-1], float(plan.times[number])
                     callback(SteeringProgress(number, plan.num_steps, time, rows, tokens, ess))

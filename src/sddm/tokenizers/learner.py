@@ -27,12 +27,13 @@ from sddm import _checks, _files
 from sddm.codecs import Pixels
 from sddm.data import Dataset
 from sddm.formats.sheet import sheet
+from sddm.randomness import seed_of
 from sddm.tokenizers.config import TokenizerConfig
 from sddm.tokenizers.discriminator import PatchDiscriminator, adaptive_factor, gradients_of, hinge
 from sddm.tokenizers.perceptual import Perceptual
 from sddm.tokenizers.quantizer import Revival, perplexity, share_used
 from sddm.tokenizers.vqgan import VQGAN, Pictures, Planes, to_planes
-from sddm.training.batches import Epochs, seed_of
+from sddm.training.batches import Epochs
 from sddm.training.descent import share_of
 from sddm.training.devices import accelerator, means
 from sddm.training.ema import EMA

@@ -184,6 +184,7 @@ class DiffusionLearner(Descent):
 
     def draw(self, batch: Int[Tensor, "batch dim"] | Batch, generator: torch.Generator) -> NoisedBatch:
         batch = batch if isinstance(batch, Batch) else Batch(batch)
+        batch = batch if self.diffusion.lengths is None else batch.cut()
         dropout = self.config.label_dropout if self.diffusion.model.num_labels else 0.0
         if self.config.pool is None:
             return self._noised(self._conditioned(batch, generator), generator, label_dropout=dropout)
@@ -196,7 +197,8 @@ class DiffusionLearner(Descent):
         if self.known == Nothing():
             return batch
         _checks.require(batch.given is None, "known: the batches already hold what is given. Leave out known.")
-        given = self.known.draw(len(batch), batch.x0.shape[1], generator).to(batch.x0.device)
+        dim = batch.x0.shape[1]  # rows may be cut, but what is known of them is as for whole ones
+        given = self.known.draw(len(batch), self.diffusion.length or dim, generator)[:, :dim].to(batch.x0.device)
         if batch.padding is not None:  # a row whose positions are all known teaches nothing, so nothing of it is given
             given = given & ~batch.padding & ~(given | batch.padding).all(1, keepdim=True)
         return replace(batch, given=given)
@@ -205,6 +207,8 @@ class DiffusionLearner(Descent):
         self, batch: Batch, generator: torch.Generator, pool: Tensor | None = None, label_dropout: float = 0.0
     ) -> NoisedBatch:
         t, num_positions = self.times.draw(len(batch), generator, self.device), self.config.num_positions
+        if num_positions is not None:
+            num_positions = min(num_positions, batch.x0.shape[1])
         return noise_batch(
             self.diffusion,
             batch,
@@ -291,7 +295,8 @@ class DiffusionLearner(Descent):
         if self.held_out is not None:
             rows = self._held_out(codec.preview, self.held_out).to(torch.device("cpu"))
             condition = None if rows.given is None else Condition(rows.given, rows.x0)
-            options = {"condition": condition, "labels": rows.labels, "padding": rows.padding}
+            padding = None if condition is None and self.diffusion.lengths is not None else rows.padding
+            options = {"condition": condition, "labels": rows.labels, "padding": padding}
         generator = generator_of(self.config.seed, "early samples", 0)
         num = len(rows) if any(option is not None for option in options.values()) else codec.preview
         draw = partial(self.diffusion.sample, num, steps=steps, generator=generator, progress=False, **options)

@@ -15,8 +15,9 @@ from torch import nn
 from sddm import _checks
 from sddm._modes import evaluating
 from sddm.errors import DivergedError, StoppedError
+from sddm.randomness import seed_of
 from sddm.training import checkpoints
-from sddm.training.batches import generator_of, seed_of
+from sddm.training.batches import generator_of
 from sddm.training.checkpoints import Checkpoint, check_belongs, restore, tensors_of
 from sddm.training.config import RunConfig
 from sddm.training.devices import accelerator, check_alike, claimed
