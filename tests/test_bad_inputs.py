@@ -243,7 +243,7 @@ BAD_INPUTS = [
     bad("sample number a bool", TypeError, "num", lambda: sample(DIFFUSION, True)),
     bad("sample in no steps", ValueError, "steps", lambda: sample(DIFFUSION, 2, steps=0)),
     bad("sample in a string's steps", TypeError, "steps", lambda: sample(DIFFUSION, 2, steps="many")),
-    bad("sampler a name", TypeError, "sampler", lambda: sample(DIFFUSION, 2, sampler="euler")),
+    bad("sampler of no name", ValueError, "sampler", lambda: sample(DIFFUSION, 2, sampler="oiler")),
     bad("sampler a class", TypeError, "sampler", lambda: sample(DIFFUSION, 2, sampler=Euler)),
     bad("corrector a number", TypeError, "corrector", lambda: sample(DIFFUSION, 2, corrector=3)),
     bad("callback a list", TypeError, "callback", lambda: sample(DIFFUSION, 2, callback=[])),

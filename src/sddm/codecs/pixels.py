@@ -132,7 +132,7 @@ class Pixels(Codec):
             return cls.of_pictures(_last_axis_channels(array, name), size, levels, grey)
         _checks.require(
             (size, levels, grey) == (None, None, False),
-            f"size, levels and grey are for pictures (num, height, width, channels), but {name} holds "
+            f"size, levels and grey are for pictures (num, height, width, channels), but {name!r} holds "
             f"an array of shape {tuple(array.shape)}. Leave them out.",
         )
         return Integers.numbered(array, num_states, name)

@@ -125,7 +125,7 @@ def condition_of(value: Any) -> Condition:
         value = torch.from_numpy(value)
     if not isinstance(value, Tensor):
         return _checks.instance(value, Condition, "condition")
-    if value.dtype not in INTEGERS:
+    if value.dtype not in INTEGERS or value.dtype == torch.bool:
         raise TypeError(f"condition must hold whole numbers, and -1 as a blank, but it is of {value.dtype}.")
     return Condition.from_blanks(value.cpu().long())
 
