@@ -37,6 +37,8 @@ from sddm.training.rules import Known, Nothing, TimeRule
 
 HELD_OUT_ROWS, BOUND_ROWS, BOUND_TIMES = 512, 128, 8
 """The held-out rows, and the times of the bound, that an evaluation during training uses; `sddm evaluate` uses more."""
+HARMLESS = 1e-12
+"""A learning rate at which weights stay as they are."""
 EARLY_STEPS, PART = 50, 16
 """The steps of early samples; how much less of an evaluation is made to see how long it takes."""
 
@@ -108,7 +110,8 @@ def measured(
     most_steps: how many steps are made at most.
     """
     batches = batches_of(diffusion, data, config, rules.get("known"))
-    learner = DiffusionLearner(copy.deepcopy(diffusion), config, **rules, held_out=held_out)
+    careful = replace(config, learning_rate=HARMLESS)  # a training that will diverge has its pace all the same
+    learner = DiffusionLearner(copy.deepcopy(diffusion), careful, **rules, held_out=held_out)
     limits: dict[str, Any] = {"most_seconds": MOST_SECONDS}
     limits |= {} if most_steps is None else {"most_steps": most_steps}
     # The evaluation comes first: steps that diverge leave weights with which nothing can be sampled.
