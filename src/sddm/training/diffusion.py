@@ -114,7 +114,6 @@ def measured(
     learner = DiffusionLearner(copy.deepcopy(diffusion), careful, **rules, held_out=held_out)
     limits: dict[str, Any] = {"most_seconds": MOST_SECONDS}
     limits |= {} if most_steps is None else {"most_steps": most_steps}
-    # The evaluation comes first: steps that diverge leave weights with which nothing can be sampled.
     evaluation = 0.0 if held_out is None else learner.seconds_of_an_evaluation()
     step = seconds_of_a_step(learner, batches, learner.device, config.seed, **limits)
     return Cost(*from_main(learner.accelerator, (step, evaluation)))
