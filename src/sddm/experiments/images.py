@@ -35,7 +35,7 @@ CODES, SMALL_PIXELS, PICTURES = "codes", "pixels, 8 x 8", "pixels, 32 x 32"
 SIDES = {SMALL_PIXELS: 8, PICTURES: 32}
 TEST_SET = "test set"
 """The row of data against data; of codes it is the tokenizer's reconstruction."""
-MANY, FEWER, REFERENCE = 5_000, 1_000, 10_000
+MANY, FEWER, REFERENCE = 5_000, 500, 10_000
 """Samples of a cell, samples where the number of steps varies, and pictures of the training set beside them."""
 BOUND_ROWS, BOUND_TIMES = 250, 16
 KEPT = 100
