@@ -329,7 +329,7 @@ def test_rows_of_different_lengths_are_counted_though_they_are_drawn_in_another_
     assert capsys.readouterr().err.splitlines() == [
         "sampling: 25% of 8 samples, 30 seconds left",
         "sampling: 50% of 8 samples, 20 seconds left",
-        "sampling: 100% of 8 samples, 0 seconds left",
+        "sampling: 100% of 8 samples, 1 second left",
     ]
 
 
